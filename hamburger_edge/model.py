@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from os import PathLike
 from typing import Unpack
 
 from hamburger_edge.chat.conversation import Chat
+from hamburger_edge.chat.inference import Inference, Messages, Prompt
 from hamburger_edge.chat.messages import read_messages
-from hamburger_edge.chat.model_parts import Parts
 from hamburger_edge.chat.stream import Chunk, Result, Stream, in_thread
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.errors import InputError
 from hamburger_edge.loop.backend import Backend, ModelInfo
-from hamburger_edge.loop.engine import Engine, Reuse
-from hamburger_edge.loop.grammar import Grammars
-from hamburger_edge.loop.ledger import Group
+from hamburger_edge.loop.engine import Reuse
 from hamburger_edge.loop.settings import Options, Settings
-from hamburger_edge.loop.turns import Turns
-from hamburger_edge.support.values import check_text, flag, safe_repr
-
-Prompt = str | bytes | Sequence[int]
-Messages = Sequence[Mapping[str, str]]
+from hamburger_edge.support.values import flag
 
 
 class Model:
@@ -37,14 +30,11 @@ class Model:
         self.backend = backend
         self.tokenizer = tokenizer
         self.template = template
-        self._engine = Engine(backend, words=tokenizer.words())
-        self._turns = Turns(backend)
-        grammars = Grammars(tokenizer.to_json, self.info.vocab_size, self.info.eos_ids)
-        self._parts = Parts(self._engine, tokenizer, template, self._turns, grammars)
+        self.inference = Inference.of(backend, tokenizer, template)
 
     @property
     def info(self) -> ModelInfo:
-        return self._engine.info
+        return self.inference.engine.info
 
     def encode(self, text: str | bytes) -> list[int]:
         """Tokenize a text; special tokens written in it become special tokens."""
@@ -73,9 +63,9 @@ class Model:
         """
         settings = Settings.of(options, self.info.recommended)
         flag("raw", raw)
-        groups = self._groups(prompt, messages, raw, system)
+        groups = self.inference.prompt_groups(prompt, messages=messages, raw=raw, system=system)
         reuse: Reuse = "tokens" if flag("reuse_prefix", reuse_prefix) else "none"
-        return self._parts.answer(groups, settings, reuse=reuse)
+        return self.inference.answer(groups, settings, reuse=reuse)
 
     def generate(
         self,
@@ -135,16 +125,16 @@ class Model:
         An empty system text removes the template's default one.
         """
         history = read_messages(() if messages is None else messages, system)
-        return Chat(self._parts, history, Settings.of(options, self.info.recommended))
+        return Chat(self.inference, history, Settings.of(options, self.info.recommended))
 
     def resume(self, path: str | PathLike[str]) -> Chat:
         """Continue a conversation saved by `Chat.save`."""
-        with self._turns.exclusive():
-            return Chat.resume(self._parts, path)
+        with self.inference.turns.exclusive():
+            return Chat.resume(self.inference, path)
 
     def cancel(self) -> None:
         """End the answer in progress, if any, after its current step."""
-        if (answer := self._turns.answer) is not None:
+        if (answer := self.inference.turns.answer) is not None:
             answer.cancel()
 
     def close(self) -> None:
@@ -153,44 +143,10 @@ class Model:
         A signal handler may call this while its thread is using the model: the model is then freed at the
         end of that use.
         """
-        self._turns.close()
+        self.inference.turns.close()
 
     def __enter__(self) -> Model:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _groups(
-        self, prompt: Prompt | None, messages: Messages | None, raw: bool, system: str | None
-    ) -> list[Group]:
-        system = None if system is None else check_text(system)
-        if messages is not None:
-            if prompt is not None or raw:
-                raise InputError("give either messages, or a prompt (which alone can be raw)")
-            transcript = read_messages(messages, system)
-            if len(transcript.turns) % 2 == 0:
-                raise InputError("the last message must be of the user")
-            self._parts.check_length(transcript.system or "", *transcript.turns)
-            return self._parts.conversation(transcript)
-        if prompt is None:
-            raise InputError("there is nothing to answer: give a prompt or messages")
-        if isinstance(prompt, bytearray | memoryview):
-            raise InputError("the prompt must be text or token ids: make bytes of it first")
-        if system is not None and (raw or not isinstance(prompt, str | bytes)):
-            raise InputError("raw text and token ids are taken as they are: leave system out")
-        if not isinstance(prompt, str | bytes):
-            if isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], Mapping):
-                raise InputError(
-                    f"the prompt is a list of messages ({safe_repr(prompt)}): pass it as messages="
-                )
-            try:
-                return self._engine.check_groups((token,) for token in prompt)
-            except TypeError as error:
-                raise InputError(f"the prompt must be text or token ids ({error})") from error
-        text = check_text(prompt)
-        if not text:
-            raise InputError("the prompt is empty: say something")
-        self._parts.check_length(text, system or "")
-        ids = self.encode(text) if raw else self._parts.turn(text, (), system)
-        return self._engine.check_groups((token,) for token in ids)

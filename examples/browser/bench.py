@@ -219,7 +219,7 @@ def main() -> None:
     asked = examples(options.examples, options.requests)
     with ExitStack() as stack:
         model = stack.enter_context(hamburger_edge.load(options.bundle, threads=2))
-        prompts = [model._parts.turn(text, (), None) for text, _ in asked]
+        prompts = [model.inference.turn(text, (), None) for text, _ in asked]
         found = list(contenders(stack, model, options))
         measure(found, prompts)
 

@@ -7,8 +7,8 @@ from os import PathLike
 from typing import Any, NamedTuple, Unpack
 
 from hamburger_edge.chat import session
+from hamburger_edge.chat.inference import Inference
 from hamburger_edge.chat.messages import Transcript
-from hamburger_edge.chat.model_parts import Parts
 from hamburger_edge.chat.stream import Stream
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError, InputError
@@ -33,24 +33,24 @@ class Chat:
     If an answer ends before its first step (an error, or a cancelled prefill), its turn is discarded.
     """
 
-    def __init__(self, parts: Parts, history: Transcript, settings: Settings) -> None:
-        self._parts = parts
+    def __init__(self, inference: Inference, history: Transcript, settings: Settings) -> None:
+        self._inference = inference
         self.system = None if history.system is None else check_text(history.system)
         self.settings = settings
         self._history = history.turns  # `reset` returns to it
         if len(self._history) % 2:
             raise InputError("the last message is of the user: give it to send, and those before it to chat")
-        parts.check_length(*self._history)
+        inference.check_length(*self._history)
         self._owner = object()  # slots loaded from a session belong to this conversation alone
         self._start()
 
     def _start(self) -> None:
-        sampler, text = self._parts.sampler(self.settings), self._parts.text_stream(self.settings)
+        sampler, text = self._inference.sampler(self.settings), self._inference.text_stream(self.settings)
         self._sampling, self._text = sampler, text  # after both calls succeeded: an error changes nothing
         roles = ("user", "assistant")
         self.messages = [Message(roles[index % 2], text) for index, text in enumerate(self._history)]
         # all groups of the conversation, template included, as the cache stores them
-        self.groups = self._parts.conversation(Transcript(self.system, self._history))
+        self.groups = self._inference.conversation(Transcript(self.system, self._history))
         self.stats = Stats()  # statistics of the last answer
         self.unfinished = False  # True: the last answer was cut, and `continue_answer` can resume it
         self._structure = self.settings.structure  # structure of the last answer
@@ -73,15 +73,15 @@ class Chat:
         text = check_text(text)
         if not text:
             raise InputError("the message is empty: say something")
-        self._parts.check_length(text, "" if self.groups else self.system or "")
+        self._inference.check_length(text, "" if self.groups else self.system or "")
         said = self.groups
-        ids = self._parts.turn(text, said, self.system)
-        turn = self._parts.engine.check_groups((token,) for token in ids)
+        ids = self._inference.turn(text, said, self.system)
+        turn = self._inference.engine.check_groups((token,) for token in ids)
         prompt = [*said, *turn]
         sampler = self._sampler(structure)
         sampler.begin(token for group in prompt for token in group)
         messages = [*self._settled(), Message("user", text), Message("assistant", "")]
-        output = self._parts.text_stream(replace(self.settings, structure=structure))
+        output = self._inference.text_stream(replace(self.settings, structure=structure))
         return self._answer(said, prompt, messages, sampler, output, max_tokens, structure)
 
     def continue_answer(self, *, max_tokens: int | None = None) -> Stream:
@@ -100,7 +100,7 @@ class Chat:
 
     def reset(self) -> None:
         """Restore the initial messages and the initial random state."""
-        with self._parts.turns.exclusive():
+        with self._inference.turns.exclusive():
             self._start()
 
     def configure(self, **options: Unpack[Options]) -> None:
@@ -109,11 +109,11 @@ class Chat:
         The mode stays unless a new one is given. A new mode without a confidence uses its recommended or
         default confidence (see `loop/dial.py`).
         """
-        with self._parts.turns.exclusive():
-            kept, recommended = self.settings.to_options(), self._parts.engine.info.recommended
+        with self._inference.turns.exclusive():
+            kept, recommended = self.settings.to_options(), self._inference.engine.info.recommended
             current = Recommended(kept.pop("mode"), kept.pop("confidence"))
             settings = Settings.of({**kept, **options}, recommended, current)
-            sampler, state = self._parts.sampler(settings), self._sampling.state()
+            sampler, state = self._inference.sampler(settings), self._sampling.state()
             if options.get("seed") is not None:
                 state |= {"seed": sampler.seed, "draws": 0}
             sampler.restore(state)
@@ -121,7 +121,7 @@ class Chat:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the conversation and its cache; `Model.resume` continues it bit for bit."""
-        with self._parts.turns.exclusive():
+        with self._inference.turns.exclusive():
             conversation = {
                 "groups": self.groups,
                 "unfinished": self.unfinished,
@@ -132,14 +132,14 @@ class Chat:
                 "text": self._text.state(),
                 "structure": self._structure.to_options() if self._structure else None,
             }
-            session.save(path, conversation, self._parts.engine, self._owner)
+            session.save(path, conversation, self._inference.engine, self._owner)
 
     @classmethod
-    def resume(cls, parts: Parts, path: str | PathLike[str]) -> Chat:
+    def resume(cls, inference: Inference, path: str | PathLike[str]) -> Chat:
         """Load a conversation that `save` wrote; on any failure the cache is left empty."""
         owner = object()
-        with session.opened(path, parts.engine, owner=owner) as saved:
-            chat = cls(parts, Transcript(saved["system"], ()), Settings.from_json(saved["options"]))
+        with session.opened(path, inference.engine, owner=owner) as saved:
+            chat = cls(inference, Transcript(saved["system"], ()), Settings.from_json(saved["options"]))
             chat._owner = owner
             chat._sampling.restore(saved["sampler"])
             chat._text.restore(saved["text"])
@@ -153,13 +153,13 @@ class Chat:
 
     def _sampler(self, structure: Structure | None) -> Sampler:
         """Return a copy of the sampler, so that a failed turn does not change the original."""
-        sampler = self._parts.sampler(replace(self.settings, structure=structure))
+        sampler = self._inference.sampler(replace(self.settings, structure=structure))
         sampler.restore(self._sampling.state())
         return sampler
 
     def _held(self) -> TextStream:
         """Return a copy of the last answer's text stream, with its held-back text."""
-        text = self._parts.text_stream(self.settings)
+        text = self._inference.text_stream(self.settings)
         text.restore(self._text.state())
         return text
 
@@ -182,7 +182,7 @@ class Chat:
     ) -> Stream:
         def commit(stream: Stream) -> None:
             if stream.stats.macro_steps:
-                self.groups = self._parts.engine.sequence
+                self.groups = self._inference.engine.sequence
                 self.messages = [*messages[:-1], Message("assistant", messages[-1].text + stream.text)]
                 self.unfinished = stream.finish_reason in ("length", "cancelled")
                 self._sampling, self._text, self.stats = sampler, text, stream.stats
@@ -192,8 +192,8 @@ class Chat:
         if max_tokens is not None:
             settings = replace(settings, decoding=replace(settings.decoding, max_tokens=max_tokens))
         stream = Stream(
-            self._parts.engine,
-            self._parts.turns,
+            self._inference.engine,
+            self._inference.turns,
             prompt,
             settings,
             sampler,

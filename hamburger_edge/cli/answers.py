@@ -13,12 +13,12 @@ MARK = "|"  # between groups: no sign of JSON's syntax
 
 
 def stats_line(stats: Stats) -> str:
-    """Format the statistics of an answer as one line."""
-    saved = 1 - stats.kv_bytes / max(1, stats.kv_bytes_uncompressed)
+    """Format the statistics of an answer as one line. The saved share is left out if nothing was merged."""
+    saved = round(100 * (1 - stats.kv_bytes / max(1, stats.kv_bytes_uncompressed)))
     return (
         f"{stats.tokens} tokens in {stats.macro_steps} steps ({stats.tokens_per_step:.2f} a step), "
         f"{stats.decode_tps:.1f} tokens/s, first after {stats.ttft_s:.2f} s; "
-        f"KV cache {stats.kv_bytes / 2**20:.2f} MiB, {100 * saved:.0f}% saved"
+        f"KV cache {stats.kv_bytes / 2**20:.2f} MiB" + (f", {saved}% saved" if saved else "")
     )
 
 

@@ -66,7 +66,7 @@ class Judge:
     @contextmanager
     def _emptied(self) -> Iterator[Backend]:
         """Yield the model's backend with an empty cache, and empty the cache afterwards."""
-        with self.model._turns.exclusive():
+        with self.model.inference.turns.exclusive():
             backend = self.model.backend
             backend.truncate(0)
             try:
@@ -157,7 +157,7 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
             if chunk.tokens:
                 groups.append(list(chunk.tokens))
                 said += len(chunk.tokens)
-        slots = model._engine.ledger.slots + len(model._engine.unread) - len(ids)
+        slots = model.inference.engine.ledger.slots + len(model.inference.engine.unread) - len(ids)
     tokens = [token for group in groups for token in group]
     reading = judge.read(ids, tokens)
     proposals = [each for each in proposals if each[0] < len(tokens)]  # the judge has no choice after the end
@@ -179,7 +179,7 @@ def ask(model: Model, judge: Judge, prompt: Prompt, number: int = 0, **options: 
 
 @contextmanager
 def _watching(model: Model) -> Iterator[_Watched]:
-    engine = model._engine
+    engine = model.inference.engine
     watched = _Watched(engine.backend)
     engine.backend = watched
     try:

@@ -114,14 +114,14 @@ def prompt_of(model: Model, asked: Asked, conversations: Conversations, owner: s
     """Return a request's prompt: that of `Model.stream`, but for earlier answers, which are as generated."""
     messages = asked.messages_for(model.template.default_system)
     if messages is None:
-        return Prompt(model._groups(asked.prompt, None, isinstance(asked.prompt, str), None), (), {})
+        return Prompt(model.inference.prompt_groups(asked.prompt, raw=isinstance(asked.prompt, str)), (), {})
     transcript = read_messages(messages)
     said = (transcript.system or "", *transcript.turns)
-    model._parts.check_length(*said)
+    model.inference.check_length(*said)
     texts, groups, marks = conversations.recall(owner, said)
     if asked.settings.decoding.exact:  # exact decoding uses no merged slots
         groups = [(token,) for group in groups for token in group]
-    return Prompt(model._parts.conversation(transcript, groups, max(0, texts - 1)), said, marks)
+    return Prompt(model.inference.conversation(transcript, groups, max(0, texts - 1)), said, marks)
 
 
 def keep(

@@ -76,22 +76,22 @@ class Worker:
             job.tell(Begun())
             self._tell(job, stream)
         self._count(stream)
-        if self.model._engine.ledger.slots:
+        if self.model.inference.engine.ledger.slots:
             by_stop = stream.finish_reason == "stop" and bool(job.asked.settings.stop)
             answer = None if by_stop or not stream.stats.macro_steps else stream.text
-            keep(self.served.conversations, self.model._engine, job.owner, prompt, answer)
+            keep(self.served.conversations, self.model.inference.engine, job.owner, prompt, answer)
         if job.reason is not None:
             self.metrics.add("cancelled_total", model=self.served.name, reason=job.reason)
             job.end()
         else:
             finish = stream.finish_reason or "cancelled"
-            used = usage(stream.stats, self.model._engine.ledger.tokens)
+            used = usage(stream.stats, self.model.inference.engine.ledger.tokens)
             certainty = None if stream.certainty is None else (stream.certainty, stream.unsure)
             job.tell(Ended(stream.text, finish, used, certainty))
 
     def _begin(self, job: Job) -> tuple[Prompt, Stream]:
         """Load the cache that shares the most slots with the prompt, and start the answer."""
-        engine, settings = self.model._engine, job.asked.settings
+        engine, settings = self.model.inference.engine, job.asked.settings
         if self._owner != job.owner:  # cache hits must not reveal other owners' text
             engine.keep([])
             self._owner = job.owner
@@ -101,10 +101,10 @@ class Worker:
         kept, slots = self.served.conversations.nearest(job.owner, prompt.groups[:-1], merged)
         if kept is not None and slots > here:
             engine.fill(kept.groups[: kept.slots], kept.snapshot, None)
-        return prompt, self.model._parts.answer(prompt.groups, settings)
+        return prompt, self.model.inference.answer(prompt.groups, settings)
 
     def _tell(self, job: Job, stream: Stream) -> None:
-        engine, name = self.model._engine, self.served.name
+        engine, name = self.model.inference.engine, self.served.name
         began = time.monotonic()
         for number, chunk in enumerate(stream):
             now = time.monotonic()
@@ -138,7 +138,7 @@ class Worker:
         )
 
     def _count(self, stream: Stream) -> None:
-        ledger, name = self.model._engine.ledger, self.served.name
+        ledger, name = self.model.inference.engine.ledger, self.served.name
         for counted in ("prompt_tokens", "reused_tokens", "tokens", "macro_steps", "slots"):
             self.metrics.add(f"{counted}_total", getattr(stream.stats, counted), model=name)
         self.metrics.add("slots_saved_total", ledger.tokens - ledger.slots, model=name)

@@ -28,13 +28,13 @@ from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.folders import copy_folder
-from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping, read_json
 from hamburger_edge.support.tables import pipes
 from hamburger_edge.support.tables import table as aligned
 from hamburger_edge.support.version import __version__
 from hamburger_edge.tuning.baselines import Baseline, comparison, plain_score, unbeaten
-from hamburger_edge.tuning.tune import CHECKPOINT, Tuning
+from hamburger_edge.tuning.tune import Tuned
+from hamburger_edge.tuning.tune_run import TuneRun
 
 BUNDLE, EVALUATION = "bundle", "evaluation.json"
 PILOT, FEWEST = 3, 40  # requests: timed first; evaluated at least
@@ -70,68 +70,68 @@ class Outcome:
         return (f"**Warning: {warning}.**\n\n" if warning else "") + f"{told}\n\n{self.found.markdown()}"
 
 
-def judged(tuning: Tuning, *, threads: int | None = None, progress: Progress) -> Outcome:
+def evaluate_run(tuned: Tuned, run: TuneRun, *, threads: int | None = None) -> Outcome:
     """Export the run's checkpoint, evaluate every setting, and return the outcome.
 
     Bundle and checkpoint in the working folder store the recommended setting, the checkpoint also the
     precision. Kept figures of the same evaluation are reused.
     """
-    recipe, work = tuning.recipe, tuning.work
-    asked = _asked(tuning)
-    outcome = _known(work / EVALUATION, asked)
+    recipe, task, work = tuned.recipe, tuned.task, run.work
+    inputs = _inputs(tuned)
+    outcome = _stored_outcome(work / EVALUATION, inputs)
     if outcome is None or not (work / BUNDLE).exists():
         (work / EVALUATION).unlink(missing_ok=True)  # of another bundle
         export_checkpoint(
-            work / CHECKPOINT,
+            tuned.checkpoint,
             work / BUNDLE,
             precision=recipe.precision,
-            verify=not tuning.hurried,  # the evaluation below measures the bundle's answers in any case
+            verify=not run.hurried,  # the evaluation below measures the bundle's answers in any case
             force=True,
-            progress=progress,
+            progress=run.progress,
         )
     if outcome is None:
         with load(work / BUNDLE, "onnx", threads=threads) as model:
-            requests = _fitting(tuning, model)
-            found = find_recommendation(
+            requests = _requests_in_time(tuned, run, model)
+            recommendation = find_recommendation(
                 model,
                 requests,
-                find_judge(tuning.judge),
+                find_judge(task.judge),
                 recipe.evaluation,
-                max_tokens=tuning.dataset.longest,
-                progress=progress,
+                max_tokens=task.dataset.longest,
+                progress=run.progress,
             )
-        outcome = Outcome(found, tuning.baselines(requests))
+        outcome = Outcome(recommendation, task.baselines(requests))
     with write_atomically(work / EVALUATION) as temporary:
-        kept = {"asked": asked, **asdict(outcome)}
-        temporary.write_text(json.dumps(kept, indent=1), encoding="utf-8")
+        stored = {"asked": inputs, **asdict(outcome)}
+        temporary.write_text(json.dumps(stored, indent=1), encoding="utf-8")
     tell_bundle(work / BUNDLE, recommended=outcome.found.best)
-    tell_checkpoint(work / CHECKPOINT, recommended=outcome.found.best)
-    write_into(work / CHECKPOINT, recommended_precision=recipe.precision)
+    tell_checkpoint(tuned.checkpoint, recommended=outcome.found.best)
+    write_into(tuned.checkpoint, recommended_precision=recipe.precision)
     return outcome
 
 
-def _fitting(tuning: Tuning, model: Model) -> list[Request]:
+def _requests_in_time(tuned: Tuned, run: TuneRun, model: Model) -> list[Request]:
     """Return as many requests as the budget has time for, at least FEWEST."""
-    requests, budget, plan = tuning.requests, tuning.budget, tuning.recipe.evaluation
+    task, settings = tuned.task, tuned.recipe.evaluation.settings
+    requests, budget = task.requests, run.budget
     if budget is None or len(requests) <= FEWEST:
         return requests
     began = time.monotonic()
-    judge, most = find_judge(tuning.judge), tuning.dataset.longest
-    evaluate(model, requests[:PILOT], judge, plan.settings, max_tokens=most)
-    each = (time.monotonic() - began) / PILOT / len(plan.settings)  # seconds per answer
-    answers = len(plan.settings) / CHOOSING + (1 + LOOKS) * (1 - 1 / CHOOSING)  # per prompt, on average
-    count = max(FEWEST, min(len(requests), int(budget.left / each / answers)))
+    evaluate(model, requests[:PILOT], find_judge(task.judge), settings, max_tokens=task.dataset.longest)
+    answer_seconds = (time.monotonic() - began) / PILOT / len(settings)
+    answers = len(settings) / CHOOSING + (1 + LOOKS) * (1 - 1 / CHOOSING)  # per prompt, on average
+    count = max(FEWEST, min(len(requests), int(budget.left / answer_seconds / answers)))
     if count < len(requests):
-        tuning.report(f"{count} of {len(requests)} held-out examples are evaluated in the time that is left")
+        run.report(f"{count} of {len(requests)} held-out examples are evaluated in the time that is left")
     return requests[:count]
 
 
-def _asked(tuning: Tuning) -> dict[str, Any]:
+def _inputs(tuned: Tuned) -> dict[str, Any]:
     """Return all inputs of the figures. Files are listed by hash."""
-    recipe, checkpoint = tuning.recipe, tuning.work / CHECKPOINT
+    recipe, task, checkpoint = tuned.recipe, tuned.task, tuned.checkpoint
     manifest = read_json(checkpoint / MANIFEST)
-    requests = json.dumps([asdict(request) for request in tuning.requests])
-    asked = {
+    requests = json.dumps([asdict(request) for request in task.requests])
+    inputs = {
         "version": __version__,
         "checkpoint": {
             **{name: manifest.get(name) for name in ("config", "base", "chat_template", "answer_prefix")},
@@ -141,27 +141,27 @@ def _asked(tuning: Tuning) -> dict[str, Any]:
                 if file.is_file() and file.name not in (MANIFEST, CARD)
             },
         },
-        "judge": tuning.judge,
-        "judge_files": judge_files(tuning.judge),
+        "judge": task.judge,
+        "judge_files": judge_files(task.judge),
         "precision": recipe.precision,
         "evaluation": asdict(recipe.evaluation),
         "requests": hashlib.sha256(requests.encode()).hexdigest(),
     }
-    plain: dict[str, Any] = json.loads(json.dumps(asked))
+    plain: dict[str, Any] = json.loads(json.dumps(inputs))
     return plain
 
 
-def _known(path: Path, asked: dict[str, Any]) -> Outcome | None:
-    """Return the outcome stored at `path` if its inputs equal `asked`, else None."""
-    kept = read_json(path) if path.exists() else {}
-    if kept.get("asked") != asked:
+def _stored_outcome(path: Path, inputs: dict[str, Any]) -> Outcome | None:
+    """Return the outcome stored at `path` if it has the same inputs, else None."""
+    stored = read_json(path) if path.exists() else {}
+    if stored.get("asked") != inputs:
         return None
-    found = kept["found"]
+    found = stored["found"]
     choosing, confirming = (
         [from_mapping(Row, row, str(path)) for row in found[name]] for name in ("choosing", "confirming")
     )
-    without = [from_mapping(Baseline, one, str(path)) for one in kept["baselines"]]
-    return Outcome(Recommendation(choosing, confirming, found["points"]), without)
+    without_model = [from_mapping(Baseline, row, str(path)) for row in stored["baselines"]]
+    return Outcome(Recommendation(choosing, confirming, found["points"]), without_model)
 
 
 @dataclass(frozen=True)
@@ -181,13 +181,13 @@ def bundle_beside(output: Path) -> Path:
     return output.with_name(f"{output.name}.bundle")
 
 
-def publish_run(tuning: Tuning, outcome: Outcome, output: Path) -> Published:
+def publish_run(tuned: Tuned, run: TuneRun, outcome: Outcome, output: Path) -> Published:
     """Copy the checkpoint, with its model card, and the evaluated bundle out of the working folder."""
-    recipe, found = tuning.recipe, outcome.found
-    texts = _texts(tuning)
+    recipe, found = tuned.recipe, outcome.found
+    texts = _texts(tuned)
     text = f"""# {output.absolute().name}
 
-A HAMburger on {recipe.base}, tuned to one task with {len(tuning.dataset.examples.examples)} examples.
+A HAMburger on {recipe.base}, tuned to one task with {len(tuned.task.conversations)} examples.
 
 It was asked {found.prompts} prompts that nothing was trained on: whole requests at
 {recipe.precision}, settings in turn.
@@ -198,16 +198,16 @@ Recommended: {found.verdict}. `run`, `chat` and `load` use that by default.
 
 {texts or "The checkpoint holds no calibration text"}.
 """
-    checkpoint = copy_checkpoint(tuning.work / CHECKPOINT, output, card=text)
-    return Published(checkpoint, copy_folder(tuning.work / BUNDLE, bundle_beside(output)), texts)
+    checkpoint = copy_checkpoint(tuned.checkpoint, output, card=text)
+    return Published(checkpoint, copy_folder(run.work / BUNDLE, bundle_beside(output)), texts)
 
 
-def _texts(tuning: Tuning) -> str:
-    path = tuning.work / CHECKPOINT / CALIBRATION
+def _texts(tuned: Tuned) -> str:
+    path = tuned.checkpoint / CALIBRATION
     if not path.exists():
         return ""
     return (
         f"{CALIBRATION} holds prompts and answers of {len(read_calibration(path))} of the "
-        f"{len(tuning.dataset.examples.examples)} examples word for word, for exports to calibrate on: "
+        f"{len(tuned.task.conversations)} examples word for word, for exports to calibrate on: "
         "delete it before you share this checkpoint, if they are private"
     )

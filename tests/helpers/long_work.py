@@ -21,8 +21,10 @@ from hamburger_edge.models.distillation.data_manifest import NAME
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.run_state import FILE as LAST
 from hamburger_edge.support.files import sha256
-from hamburger_edge.tuning.tune import Tuning
+from hamburger_edge.tuning.planning import Budget
+from hamburger_edge.tuning.tune import tune
 from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe
+from hamburger_edge.tuning.tune_run import TuneRun
 from helpers.toys.toy_bundles import saved_toy
 from helpers.toys.toy_checkpoints import save
 from helpers.toys.toy_distillation import make
@@ -72,7 +74,7 @@ def _tune(given: Path, made: Path) -> None:
     begun = made / "work" / "recipe.toml"
     recipe = TuneRecipe(base=str(given / "base"), examples=str(given / "examples.jsonl"))
     recipe = read_tune_recipe(begun) if begun.exists() else recipe
-    Tuning(recipe, made / "work", minutes=0.001, report=lambda line: None).train()
+    tune(recipe, TuneRun(made / "work", Budget(0.001), report=lambda line: None))
 
 
 def _save_bundle(given: Path) -> None:

@@ -91,7 +91,7 @@ def test_cancelling_the_task_cancels_the_answer(model: Model) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         task = asyncio.create_task(model.agenerate("hello", max_tokens=5000, ignore_eos=True))
-        while model._turns.answer is None:
+        while model.inference.turns.answer is None:
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

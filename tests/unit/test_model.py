@@ -49,7 +49,7 @@ def test_generate_is_the_stream_in_one(model: Model) -> None:
     assert not any(chunk.probabilities for chunk in chunks)  # not asked for
     stats = result.stats
     assert (stats.tokens, stats.macro_steps) == (len(result.tokens), len(result.groups))
-    assert stats.slots == model.backend.slots == model._engine.ledger.slots
+    assert stats.slots == model.backend.slots == model.inference.engine.ledger.slots
     assert stats.kv_bytes == 100 * stats.slots < stats.kv_bytes_uncompressed
     assert stats.ttft_s > 0
     assert stats.host_s > 0
@@ -119,8 +119,8 @@ def test_stop_strings(tokenizer: Tokenizer, text: str, stop: Any, expected: str,
     assert model.decode(result.tokens) == expected + "".join(stop)
     assert result.stats.tokens == len(result.tokens)
     # and nothing that was dropped stays in the cache
-    assert tokens_of(model._engine.sequence) == [5, 6, *result.tokens]
-    assert model._engine.ledger.groups == model.backend.context
+    assert tokens_of(model.inference.engine.sequence) == [5, 6, *result.tokens]
+    assert model.inference.engine.ledger.groups == model.backend.context
 
 
 def test_text_that_is_held_back_comes_late_but_comes(tokenizer: Tokenizer) -> None:

@@ -80,7 +80,7 @@ def test_closing_in_the_middle_of_closing(tokenizer: Tokenizer) -> None:
 def test_closing_while_an_answer_begins(fails: bool, tokenizer: Tokenizer) -> None:
     """A signal's handler, while the prompt is looked at."""
     model = toy_model(tokenizer)
-    run = model._engine.run
+    run = model.inference.engine.run
 
     def interrupted(*words: Any, **options: Any) -> Any:
         model.close()
@@ -88,7 +88,7 @@ def test_closing_while_an_answer_begins(fails: bool, tokenizer: Tokenizer) -> No
             raise InputError("too long")
         return run(*words, **options)
 
-    model._engine.run = interrupted  # type: ignore[method-assign]
+    model.inference.engine.run = interrupted  # type: ignore[method-assign]
     if fails:
         with pytest.raises(InputError, match="too long"):
             model.stream("Tell")
@@ -152,7 +152,7 @@ def test_ctrl_c_anywhere_leaves_a_model_that_is_free_and_can_be_closed(
 ) -> None:
     model, place = toy_model(tokenizer), 1
     while interrupted(partial(work, model), place):
-        if not model._turns.closing:
+        if not model.inference.turns.closing:
             assert model.generate("Tell", max_tokens=2).tokens, place
         model.close()
         assert model.backend.closed, place

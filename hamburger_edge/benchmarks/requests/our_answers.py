@@ -20,7 +20,7 @@ class AnsweringModel(Ours):
         began = perf_counter()
         with self.model.stream(request.prompt, reuse_prefix=False, **options) as stream:
             groups = [chunk.tokens for chunk in stream if chunk.tokens]
-            unread = len(self.model._engine.unread)
+            unread = len(self.model.inference.engine.unread)
         return as_answer(groups, options, stream.stats, perf_counter() - began, unread)
 
 

@@ -24,8 +24,10 @@ def run(options: argparse.Namespace) -> None:
     from hamburger_edge.export.target import check_target as check_bundle
     from hamburger_edge.models.checkpoints.checkpoint import check_target
     from hamburger_edge.runtimes.torch.torch_backend import use_threads
-    from hamburger_edge.tuning.evaluate_run import bundle_beside, judged, publish_run
-    from hamburger_edge.tuning.tune import Tuning
+    from hamburger_edge.tuning.evaluate_run import bundle_beside, evaluate_run, publish_run
+    from hamburger_edge.tuning.planning import Budget
+    from hamburger_edge.tuning.tune import tune
+    from hamburger_edge.tuning.tune_run import TuneRun
 
     output = check_target(options.output)
     check_bundle(bundle_beside(output), force=True)
@@ -35,14 +37,14 @@ def run(options: argparse.Namespace) -> None:
     work = Path(options.work) if options.work else output.with_name(f"{output.name}.work")
     recipe = chosen_recipe(options, work)
     with ProgressBar() as progress:
-        tuning = Tuning(recipe, work, minutes=minutes, report=note, progress=progress)
-        tuning.train()
-        found = judged(tuning, threads=options.threads, progress=progress)
-        published = publish_run(tuning, found, output)
+        run = TuneRun(work, None if minutes is None else Budget(minutes), note, progress)
+        tuned = tune(recipe, run)
+        outcome = evaluate_run(tuned, run, threads=options.threads)
+        published = publish_run(tuned, run, outcome, output)
     if published.texts:
         note(f"{published.checkpoint}: {published.texts}")
     folders = {"checkpoint": str(published.checkpoint), "bundle": str(published.bundle)}
-    show_report(options, {**folders, **found.to_json()}, f"{found}\n\n{published}")
+    show_report(options, {**folders, **outcome.to_json()}, f"{outcome}\n\n{published}")
 
 
 def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
@@ -50,8 +52,8 @@ def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
 
     The given options replace its fields. A run that has begun accepts only those of FREE anew.
     """
-    from hamburger_edge.tuning.tune import RECIPE
     from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe
+    from hamburger_edge.tuning.tune_run import RECIPE
 
     given = _given(options)
     begun = work / RECIPE

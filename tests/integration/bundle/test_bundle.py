@@ -1,4 +1,4 @@
-"""Impossible values and damaged files in a bundle are one line of BundleError; `inspect` needs no runtime."""
+"""A damaged bundle raises a BundleError of one line; `inspect` needs no runtime."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def at(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return changed
 
 
-def test_a_manifest_survives_saving(folder: Path) -> None:
+def test_saved_manifest_reads_back_equal(folder: Path) -> None:
     manifest = load_manifest(folder)
     check_files(folder, manifest, hashes=True)
-    told = dataclasses.replace(manifest, producer="[1,   2]")  # a text, and no list to be put on one line
-    told.save(folder)
-    assert dataclasses.replace(load_manifest(folder), sha256=manifest.sha256) == told
+    edited = dataclasses.replace(manifest, producer="[1,   2]")  # a string, not a list to print on one line
+    edited.save(folder)
+    assert dataclasses.replace(load_manifest(folder), sha256=manifest.sha256) == edited
     assert next(iter(read_manifest(folder))) == "format"
 
 
@@ -110,14 +110,15 @@ def test_a_manifest_survives_saving(folder: Path) -> None:
         ("files.0.bytes", -1, ["bytes"]),
     ],
 )
-def test_impossible_values_are_refused(
+def test_impossible_value_is_refused(
     path: str, value: Any, words: list[str], folder: Path, data: dict[str, Any]
 ) -> None:
     refused(folder, at(data, path, value), *words)
 
 
-def test_every_tensor_that_runtimes_bind_is_required(folder: Path, data: dict[str, Any]) -> None:
-    """And every cache has the type that kv has."""
+def test_every_bound_tensor_is_required_and_caches_share_one_dtype(
+    folder: Path, data: dict[str, Any]
+) -> None:
     for graph in data["graphs"]:
         for tensor in (*graph["inputs"], *graph["outputs"]):
             name, dtype = tensor["name"], tensor["dtype"]
@@ -132,18 +133,18 @@ def test_every_tensor_that_runtimes_bind_is_required(folder: Path, data: dict[st
                 tensor["dtype"] = dtype
 
 
-def test_the_first_token_beyond_the_vocabulary_ends_nothing(folder: Path, data: dict[str, Any]) -> None:
+def test_end_token_beyond_vocabulary_is_refused(folder: Path, data: dict[str, Any]) -> None:
     size = data["model"]["vocab_size"]
     write(folder, at(data, "model.eos_ids", [size - 1]))
     assert load_manifest(folder).model.eos_ids == (size - 1,)
     refused(folder, at(data, "model.eos_ids", [size]), "eos_ids")
 
 
-def test_things_that_are_no_manifest(folder: Path, data: dict[str, Any], tmp_path: Path) -> None:
+def test_unreadable_manifest_is_refused(folder: Path, data: dict[str, Any], tmp_path: Path) -> None:
     path = folder / "manifest.json"
     text = path.read_text()
     del data["kv"]
-    for broken, told in (
+    for content, message in (
         (b"{", "not valid JSON"),
         (b"[]", "expected a table"),
         (b"[" * 100_000, "not valid JSON"),
@@ -152,8 +153,8 @@ def test_things_that_are_no_manifest(folder: Path, data: dict[str, Any], tmp_pat
         (text.replace('"cache_slots": 0', '"cache_slots": NaN', 1).encode(), "NaN is no number of JSON's"),
         (json.dumps(data).encode(), "kv"),
     ):
-        path.write_bytes(broken)
-        with pytest.raises(BundleError, match=told):
+        path.write_bytes(content)
+        with pytest.raises(BundleError, match=message):
             load_manifest(folder)
     path.unlink()
     with pytest.raises(BundleError, match="not a bundle"):
@@ -162,16 +163,16 @@ def test_things_that_are_no_manifest(folder: Path, data: dict[str, Any], tmp_pat
         load_manifest(tmp_path / "nothing")
 
 
-def test_a_manifest_that_was_changed_is_refused(folder: Path, data: dict[str, Any]) -> None:
-    """No hash of a file tells: the manifest has one of its own."""
+def test_manifest_with_another_hash_is_refused(folder: Path, data: dict[str, Any]) -> None:
+    """The manifest stores a hash of its content."""
     for path, value in (("model.eos_ids", []), ("base.license", "mine")):
         (folder / "manifest.json").write_text(json.dumps(at(data, path, value)))
         with pytest.raises(BundleError, match="was changed since it was written"):
             load_manifest(folder)
 
 
-def test_a_manifest_from_before_merge_residual_means_the_mean(folder: Path, data: dict[str, Any]) -> None:
-    """It keeps its fingerprint too: sessions saved with such a bundle go on."""
+def test_manifest_without_merge_residual_uses_the_mean(folder: Path, data: dict[str, Any]) -> None:
+    """Its fingerprint stays the same, so its saved sessions resume."""
     before = load_manifest(folder)
     assert before.model.merge_residual == data["model"].pop("merge_residual") == "mean"
     write(folder, data)
@@ -179,41 +180,43 @@ def test_a_manifest_from_before_merge_residual_means_the_mean(folder: Path, data
     assert load_manifest(folder).fingerprint == before.fingerprint
 
 
-def test_fingerprint_follows_whatever_decides_the_text_only(folder: Path, data: dict[str, Any]) -> None:
+def test_fingerprint_changes_only_with_content_that_affects_answers(
+    folder: Path, data: dict[str, Any]
+) -> None:
     before = load_manifest(folder).fingerprint
     write(folder, at(data, "producer", "another program"))
     assert load_manifest(folder).fingerprint == before
-    place = {file["path"]: number for number, file in enumerate(data["files"])}
+    index = {file["path"]: number for number, file in enumerate(data["files"])}
     for path, value in (
         ("chat_template", None),
         ("model.draft_vocab", data["model"]["draft_vocab"][::-1]),
-        (f"files.{place['tokenizer.json']}.sha256", "0" * 64),
-        (f"files.{place['weights.bin']}.sha256", "0" * 64),
+        (f"files.{index['tokenizer.json']}.sha256", "0" * 64),
+        (f"files.{index['weights.bin']}.sha256", "0" * 64),
         ("precision.block_size", 64),
     ):
         write(folder, at(data, path, value))
         assert load_manifest(folder).fingerprint != before
 
 
-def test_weights_that_no_list_names_are_refused(folder: Path, data: dict[str, Any]) -> None:
-    """A graph may name any file beside it; its hash would be in no list, nor in the fingerprint."""
+def test_unlisted_weights_file_is_refused(folder: Path, data: dict[str, Any]) -> None:
+    """The hash of a file outside the list would also be missing from the fingerprint."""
     assert external_files(folder / "base.onnx") == {"weights.bin"}
     shutil.copy(folder / "weights.bin", folder / "weights.two")
     graph = folder / "base.onnx"
     graph.write_bytes(graph.read_bytes().replace(b"weights.bin", b"weights.two"))
     files = [vars(entry) for entry in file_entries(folder)]
     write(folder, {**data, "files": files})
-    check_files(folder, load_manifest(folder), hashes=True)  # listed, whatever its name
+    check_files(folder, load_manifest(folder), hashes=True)  # a listed file may have any name
     files = [file for file in files if file["path"] != "weights.two"]
     refused(folder, {**data, "files": files}, "base.onnx: takes weights from 'weights.two'")
 
 
-def test_external_files_of_constants_branches_and_functions_count(tmp_path: Path) -> None:
+def test_external_files_include_constants_branches_and_functions(tmp_path: Path) -> None:
     def tensor(name: str) -> onnx.TensorProto:
-        made = onnx.TensorProto(name=name, data_type=1, dims=[1], data_location=1)
-        made.external_data.add(key="offset", value="0")
-        made.external_data.add(key="location", value=f"{name}.bin")
-        return made
+        external = onnx.TensorProto(name=name, data_type=1, dims=[1], data_location=1)
+        external.external_data.add(key="offset", value="0")
+        external.external_data.add(key="location", value=f"{name}.bin")
+        return external
 
     helper = onnx.helper
     branch = helper.make_graph([], "branch", [], [], initializer=[tensor("branch")])
@@ -228,7 +231,7 @@ def test_external_files_of_constants_branches_and_functions_count(tmp_path: Path
     assert external_files(tmp_path / "g.onnx") == {f"{name}.bin" for name in names}
 
 
-def test_what_is_no_graph_is_refused_by_whoever_looks(folder: Path) -> None:
+def test_file_that_is_not_an_onnx_graph_is_refused(folder: Path) -> None:
     graph = folder / "base.onnx"
     for content in (b"", b"\x3b", b"\xff" * 50, graph.read_bytes()[:-3], b"\x3a\xff\xff\xff\xff\x0f"):
         graph.write_bytes(content)
@@ -236,57 +239,59 @@ def test_what_is_no_graph_is_refused_by_whoever_looks(folder: Path) -> None:
             external_files(graph)
 
 
-def test_files_that_are_missing_cut_or_changed(folder: Path) -> None:
+def test_missing_truncated_or_changed_file_is_refused(folder: Path) -> None:
     manifest = load_manifest(folder)
     weights = folder / "weights.bin"
     content = weights.read_bytes()
     flipped = content[:-1] + bytes([content[-1] ^ 1])
-    for other, told in ((content[:-1], "truncated"), (content + b"x", "truncated"), (flipped, "sha256")):
-        weights.write_bytes(other)
-        with pytest.raises(BundleError, match=rf"weights\.bin.*{told}"):
+    for damaged, message in ((content[:-1], "truncated"), (content + b"x", "truncated"), (flipped, "sha256")):
+        weights.write_bytes(damaged)
+        with pytest.raises(BundleError, match=rf"weights\.bin.*{message}"):
             check_files(folder, manifest, hashes=True)
-    check_files(folder, manifest)  # of the same size
+    check_files(folder, manifest)  # the size is right, and hashes are not read
     weights.unlink()
     with pytest.raises(BundleError, match=r"weights\.bin.*missing"):
         check_files(folder, manifest)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="making links needs rights on Windows")
-def test_odd_links_and_names_are_refused(folder: Path, data: dict[str, Any], tmp_path: Path) -> None:
+def test_link_out_of_the_bundle_and_unreadable_name_are_refused(
+    folder: Path, data: dict[str, Any], tmp_path: Path
+) -> None:
     weights = folder / "weights.bin"
     outside = weights.rename(tmp_path / "outside.bin")
-    for target, told in ((outside, "leaves the bundle"), (weights, "cannot be read")):
+    for target, message in ((outside, "leaves the bundle"), (weights, "cannot be read")):
         weights.unlink(missing_ok=True)
         weights.symlink_to(target)
-        refused(folder, data, "weights.bin", told)
+        refused(folder, data, "weights.bin", message)
     data["files"][-1]["path"] = 300 * "a"
     refused(folder, data, "aaa: cannot be read (File name too long)")
 
 
-def test_inspection_needs_no_runtime(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inspection_without_onnx_omits_operators_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = describe(folder, cache_slots=20)
     assert facts["memory"]["kv"] == 20 * facts["memory"]["kv_per_slot"]
-    longest = describe(folder)["memory"]["kv"]  # 4096 slots, but the model has fewer positions
-    assert longest == load_manifest(folder).model.context_length * facts["memory"]["kv_per_slot"]
+    whole_context = describe(folder)["memory"]["kv"]  # the default of 4096 slots exceeds the context
+    assert whole_context == load_manifest(folder).model.context_length * facts["memory"]["kv_per_slot"]
     assert facts["operators"]["base"]["GroupQueryAttention"] == 3
     assert facts["operators"]["embedder"]["If"] == 1
     text = show(facts)
     assert "choosing from 100 tokens" in text
     assert "weights.bin" in text
     monkeypatch.setitem(sys.modules, "onnx", None)
-    less = describe(folder, cache_slots=20)
-    assert less == {**facts, "operators": None}
-    *common, line = show(less).splitlines()
+    without_onnx = describe(folder, cache_slots=20)
+    assert without_onnx == {**facts, "operators": None}
+    *common, line = show(without_onnx).splitlines()
     assert line == "operators: listed where the extra [export] is installed"
     assert text.splitlines()[: len(common)] == common
 
 
-def test_names_in_a_bundle_do_nothing_to_a_terminal(folder: Path, data: dict[str, Any]) -> None:
+def test_inspection_escapes_control_characters_in_names(folder: Path, data: dict[str, Any]) -> None:
     write(folder, at(data, "base.name", "evil\x1b[2J\nname"))
     assert "evil\\x1b[2J\\nname" in show(describe(folder))
 
 
-def test_inspection_counts_the_files_that_one_runtime_loads() -> None:
+def test_inspection_counts_files_of_one_runtime() -> None:
     both, _ = gguf_bundle("fp32", position_rule="slot")
     manifest = load_manifest(both)
     assert manifest.gguf is not None
@@ -303,7 +308,7 @@ def test_inspection_counts_the_files_that_one_runtime_loads() -> None:
     assert facts["operators"] == {}
     assert facts["fingerprint"] == load_manifest(alone).gguf_fingerprint
     assert facts["memory"]["weights"] == sum(path.stat().st_size for path in alone.glob("*.gguf"))
-    kv = facts["kv"]  # llama.cpp's cache has 16 bits, whatever graphs would have
+    kv = facts["kv"]  # llama.cpp's cache has 16 bits, independent of the graphs
     assert facts["memory"]["kv_per_slot"] == 2 * kv["layers"] * kv["kv_heads"] * kv["head_size"] * 2
     text = show(facts)
     assert "choosing from the whole vocabulary" in text

@@ -1,4 +1,4 @@
-"""One rule for mode and confidence: every way to ask for an answer gives the same ten answers."""
+"""One rule chooses mode and confidence in Python, the command line, the server and JavaScript."""
 
 from __future__ import annotations
 
@@ -43,37 +43,37 @@ QUESTIONS: list[tuple[Recommended, Given, tuple[str, float] | None]] = [
 def recommending(
     bundles: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[Recommended], Path]:
-    """A toy bundle with a recommendation of its own."""
-    place = tmp_path_factory.mktemp("recommending")
+    """Toy bundles by the setting that they recommend."""
+    parent = tmp_path_factory.mktemp("recommending")
 
-    def made(setting: Recommended) -> Path:
-        folder = place / str(setting)
+    def saved(setting: Recommended) -> Path:
+        folder = parent / str(setting)
         if not folder.exists():
             shutil.copytree(bundles(draft_vocab_size=100), folder)
             replace(load_manifest(folder), recommended=setting).save(folder)
         return folder
 
-    return made
+    return saved
 
 
 @pytest.fixture
 def dials(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
-    """The dial of every run of the loop, which goes on as ever."""
-    seen: list[tuple[str, float]] = []
+    """Mode and confidence of every run of the engine."""
+    dials_of_runs: list[tuple[str, float]] = []
     run = Engine.run
 
     def watched(engine: Engine, prompt: Any, decoding: Any, *more: Any, **options: Any) -> Any:
-        seen.append((decoding.mode, decoding.confidence))
+        dials_of_runs.append((decoding.mode, decoding.confidence))
         return run(engine, prompt, decoding, *more, **options)
 
     monkeypatch.setattr(Engine, "run", watched)
-    return seen
+    return dials_of_runs
 
 
 @pytest.mark.parametrize(
     ("recommended", "given", "expected"), QUESTIONS, ids=[f"{r} {g}" for r, g, _ in QUESTIONS]
 )
-def test_python_the_command_line_and_the_server_agree(
+def test_python_command_line_and_server_choose_the_same_dial(
     recommended: Recommended,
     given: Given,
     expected: tuple[str, float] | None,
@@ -89,23 +89,23 @@ def test_python_the_command_line_and_the_server_agree(
             chat.configure(**given)
             list(chat.send("hi"))
 
-        ways: list[Callable[[], Any]] = [
+        calls: list[Callable[[], Any]] = [
             lambda: model.generate("hi", max_tokens=2, **given),
             lambda: list(model.stream("hi", max_tokens=2, **given)),
             lambda: list(model.chat(max_tokens=2, **given).send("hi")),
             configured,
         ]
-        for way in ways:
+        for call in calls:
             refused = pytest.raises(InputError, match=r"confidence 0\.9 has no effect in mode 'plain'")
             with refused if expected is REFUSED else nullcontext():
-                way()
+                call()
     words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
     code = cli.main(["run", str(folder), "hi", "--max-tokens", "2", "--threads", "1", *words])
     assert code == ("has no effect" in capsys.readouterr().err) == (expected is REFUSED)
     with serving([("toy", lambda: hamburger_edge.load(folder, threads=1))]) as running:
         answer = running.ask("hi", **given)
         assert answer.status_code == (400 if expected is REFUSED else 200)
-        with running.client() as client:  # what the page shows
+        with running.client() as client:  # the model list of the page
             listed = client.get("/v1/models").json()["data"][0]
     assert listed["recommended"] == vars(recommended)
     if expected is REFUSED:
@@ -118,9 +118,9 @@ def test_python_the_command_line_and_the_server_agree(
 
 
 @needs_node
-def test_javascript_agrees(tmp_path: Path) -> None:
-    """The page in which a model runs in the browser asks this module, too."""
-    asked = [(vars(recommended), given) for recommended, given, _ in QUESTIONS]
+def test_javascript_chooses_the_same_dial(tmp_path: Path) -> None:
+    """The page that runs a model in the browser uses this module too."""
+    questions = [(vars(recommended), given) for recommended, given, _ in QUESTIONS]
     script = tmp_path / "ask.mjs"
     module = (JAVASCRIPT / "loop" / "dial.js").as_uri()
     script.write_text(
@@ -128,7 +128,7 @@ def test_javascript_agrees(tmp_path: Path) -> None:
         const dial = (recommended, given) => {{
           try {{ return setDial(given, recommended); }} catch (error) {{ return error.message; }}
         }};
-        const answers = {json.dumps(asked)}.map(([recommended, given]) => dial(recommended, given));
+        const answers = {json.dumps(questions)}.map(([recommended, given]) => dial(recommended, given));
         console.log(JSON.stringify([DEFAULT_CONFIDENCE, answers]));"""
     )
     table, answers = json.loads(node(script))
@@ -141,7 +141,7 @@ def test_javascript_agrees(tmp_path: Path) -> None:
             assert (answer["mode"], answer["confidence"]) == expected
 
 
-def test_a_conversation_keeps_its_mode(recommending: Callable[[Recommended], Path]) -> None:
+def test_conversation_keeps_its_mode_until_configured(recommending: Callable[[Recommended], Path]) -> None:
     with hamburger_edge.load(recommending(SURE), threads=1) as model:
         chat = model.chat(mode="merge", confidence=0.5)
         steps: list[tuple[Given, tuple[str, float]]] = [

@@ -1,4 +1,4 @@
-"""`hamburger-edge eval` from outside: the tiny model end to end, and the mode that --recommend finds."""
+"""`hamburger-edge eval` end to end: the report, --recommend and --certainty."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(shutil.copytree(ZOO / "tiny", tmp_path_factory.mktemp("zoo") / "tiny", ignore=parts))
 
 
-def test_tiny_end_to_end(
+def test_report_compares_pytorch_fp32_and_int4(
     run_eval: Run, prompts: str, checkpoint: str, tiny_bundles: dict[str, str], tmp_path: Path
 ) -> None:
-    """Float32 graphs say what PyTorch says; int4 strays a little; all of them lose little by merging."""
+    """Float32 graphs generate PyTorch's tokens, int4 nearly; merging costs little in each."""
     pytest.importorskip("matplotlib")
     words = [checkpoint, tiny_bundles["fp32"], tiny_bundles["int4"], "--reference", checkpoint]
     words += ["--threads", "1", "--prompts", prompts, "--confidence", "0.8", "--max-tokens", "40"]
@@ -58,11 +58,11 @@ def test_tiny_end_to_end(
         *words, "--report", str(tmp_path / "all.json"), "--plot", str(tmp_path / "plots")
     )
     assert code == 0, err
-    found = json.loads((tmp_path / "all.json").read_text())
-    assert found["base"]["name"] == "tiny (plain base, torch fp32)"
-    assert "in float32 PyTorch" in found["base"]["description"]
-    torch_rows, fp32_rows, int4_rows = (model["rows"] for model in found["models"])
-    assert torch_rows[0]["all"] == {**found["base"]["all"]}
+    report = json.loads((tmp_path / "all.json").read_text())
+    assert report["base"]["name"] == "tiny (plain base, torch fp32)"
+    assert "in float32 PyTorch" in report["base"]["description"]
+    torch_rows, fp32_rows, int4_rows = (model["rows"] for model in report["models"])
+    assert torch_rows[0]["all"] == {**report["base"]["all"]}
     for ours, theirs in zip(fp32_rows, torch_rows, strict=True):
         for name in ("tokens_per_step", "agreement", "prefix", "right", "group_shares"):
             assert ours["all"][name] == theirs["all"][name], name
@@ -76,10 +76,10 @@ def test_tiny_end_to_end(
     assert 0 < merged["kv_saved"] < 0.6
     assert merged["micro_agreement"] > 0.8
     assert merged["nll_difference"] < 0.3
-    # int4's text is another text: not always a less likely one, but less often the base's own choice
+    # int4 generates other text, which the float32 base would choose less often
     assert 0.8 < int4_rows[0]["all"]["agreement"] < 1
-    assert {loss["model"] for loss in found["losses"]} == {model["name"] for model in found["models"]}
-    [skipped] = found["skipped"]
+    assert {loss["model"] for loss in report["losses"]} == {model["name"] for model in report["models"]}
+    [skipped] = report["skipped"]
     assert (skipped["prompt"], len(skipped["models"])) == (4, 4)
     assert "skipped, longer than the context: 1 (too long)\n" in out
     for name in ("quality.png", "reliability.png"):
@@ -87,20 +87,22 @@ def test_tiny_end_to_end(
         assert name in err
 
 
-def test_one_bundle_judges_itself(run_eval: Run, prompts: str, tiny_bundles: dict[str, str]) -> None:
+def test_bundle_is_its_own_reference_by_default(
+    run_eval: Run, prompts: str, tiny_bundles: dict[str, str]
+) -> None:
     words = ["--threads", "1", "--prompts", prompts, "--confidence", "0.9", "--max-tokens", "24"]
     code, out, err = run_eval(tiny_bundles["fp32"], *words, "--json")
     assert code == 0, err
-    found = json.loads(out)
-    [model] = found["models"]
-    assert found["base"]["name"] == model["name"] == "fp32 (onnx fp32)"
+    report = json.loads(out)
+    [model] = report["models"]
+    assert report["base"]["name"] == model["name"] == "fp32 (onnx fp32)"
     assert [row["confidence"] for row in model["rows"]] == [1.0, 0.9]
-    assert model["rows"][0]["all"] == found["base"]["all"]
-    assert found["losses"][0]["weights_nll"] == 0
+    assert model["rows"][0]["all"] == report["base"]["all"]
+    assert report["losses"][0]["weights_nll"] == 0
     assert "at 1 ..." in err
 
 
-def test_llama_cpp_is_evaluated_like_the_others(run_eval: Run, prompts: str) -> None:
+def test_llama_cpp_bundle_is_evaluated(run_eval: Run, prompts: str) -> None:
     pytest.importorskip("llama_cpp")
     from helpers.toys.gguf_bundles import gguf_bundle
 
@@ -110,15 +112,15 @@ def test_llama_cpp_is_evaluated_like_the_others(run_eval: Run, prompts: str) -> 
     [model] = json.loads(out)["models"]
     assert (model["backend"], model["precision"]) == ("llamacpp", "f32")
     plain, merged = (row["all"] for row in model["rows"])
-    assert plain["agreement"] > 0.95  # reading in one go rounds otherwise than step by step
+    assert plain["agreement"] > 0.95  # one call rounds differently from one token a call
     assert merged["tokens_per_step"] > 1
 
 
 @pytest.mark.slow
-def test_workers_find_the_figures_of_one_process(
+def test_workers_report_the_figures_of_one_process(
     run_eval: Run, prompts: str, tiny_bundles: dict[str, str], cluster: Cluster
 ) -> None:
-    """Of the judge's own bundle and of another; and the prompt that is too long is left out."""
+    """For the reference bundle and another one; the prompt beyond the context is skipped."""
     words = [tiny_bundles["fp32"], tiny_bundles["int4"], "--threads", "1", "--prompts", prompts]
     words += ["--confidence", "0.8", "--max-tokens", "24", "--json"]
     code, alone, err = run_eval(*words)
@@ -153,7 +155,7 @@ def bundle(unmeasured: Path, tiny: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def questions(unmeasured: Path) -> str:
-    """Sums that `tiny` knows."""
+    """Sums from the training text of `tiny`."""
     path = unmeasured.with_name("sums.jsonl")
     sums = [(a, b) for a in range(1, 11) for b in range(1, 13)]
     lines = (
@@ -164,41 +166,41 @@ def questions(unmeasured: Path) -> str:
     return str(path)
 
 
-def test_what_is_found_is_written_and_used(
+def test_recommended_setting_is_written_and_used(
     run_eval: Run, bundle: Path, unmeasured: Path, questions: str
 ) -> None:
     before = load_manifest(bundle)
     assert before.recommended is None
     with hamburger_edge.load(bundle, threads=1) as model:
         assert model.info.recommended == UNMEASURED
-    report = bundle.with_name("found.json")
+    report = bundle.with_name("report.json")
     words = ["--prompts", questions, "--max-tokens", "16", "--threads", "1", "--report", str(report)]
-    words += ["--points", "5"]  # 120 prompts are too few to show less
+    words += ["--points", "5"]  # 120 prompts cannot show a smaller loss
     words = [str(bundle), "--recommend", "--checkpoint", str(unmeasured), *words]
-    kept = bundle.with_name("bundle.answers.jsonl")  # a stopped run goes on from these answers
-    kept.write_text("[]\n")
+    stopped_run = bundle.with_name("bundle.answers.jsonl")  # the answers of a stopped run
+    stopped_run.write_text("[]\n")
     assert (run_eval(*words)[0], load_manifest(bundle)) == (1, before)
-    kept.unlink()
+    stopped_run.unlink()
     code, out, err = run_eval(*words)
     assert code == 0, err
-    assert not kept.exists()
-    found = json.loads(report.read_text())
-    assert [row["name"] for row in found["choosing"]] == ["plain", *MERGING, "verify-0.8"]
-    plain, *others = found["confirming"]
+    assert not stopped_run.exists()
+    figures = json.loads(report.read_text())
+    assert [row["name"] for row in figures["choosing"]] == ["plain", *MERGING, "verify-0.8"]
+    plain, *others = figures["confirming"]
     assert (plain["name"], plain["prompts"]) == ("plain", 80)
-    faster = sum(row["faster"] > 1 for row in found["choosing"][1:])  # beside a busy program, few are
+    faster = sum(row["faster"] > 1 for row in figures["choosing"][1:])  # few are on a busy machine
     assert len(others) == min(2, faster)
-    assert f"recommended: {found['recommended']}" in out
+    assert f"recommended: {figures['recommended']}" in out
     assert f"written into {bundle} and {unmeasured}" in out
-    best = next(row for row in found["confirming"] if row["name"] == found["recommended"])
+    best = next(row for row in figures["confirming"] if row["name"] == figures["recommended"])
     assert best["name"] == "plain" or best["chance_of_loss"] <= 0.025
-    assert plain["figures"]["sum"] > 0.5  # it can do sums: there is something to lose
+    assert plain["figures"]["sum"] > 0.5  # there is accuracy to lose
     after = load_manifest(bundle)
     assert after.recommended is not None
     assert vars(after.recommended) == best["setting"]
-    assert after.fingerprint == before.fingerprint  # sessions go on
-    told = json.loads((unmeasured / "hamburger.json").read_text())
-    assert told["recommended"] == best["setting"]
+    assert after.fingerprint == before.fingerprint  # saved sessions still resume
+    manifest = json.loads((unmeasured / "hamburger.json").read_text())
+    assert manifest["recommended"] == best["setting"]
     sums = dict(reversed(line.split("  ")) for line in (unmeasured / "SHA256SUMS").read_text().splitlines())
     assert sums["hamburger.json"] == sha256(unmeasured / "hamburger.json")
     with hamburger_edge.load(bundle) as model:
@@ -206,7 +208,7 @@ def test_what_is_found_is_written_and_used(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--points", "2"], "--points is for --recommend"),
         (["--certainty", "--seed", "3"], "--seed has no part in --certainty"),
@@ -219,16 +221,16 @@ def test_what_is_found_is_written_and_used(
         (["--recommend", "--max-tokens", "4096"], "fewer --max-tokens"),
     ],
 )
-def test_wrong_command_lines(words: list[str], said: str, run_eval: Run, bundle: Path) -> None:
+def test_wrong_options_are_refused(words: list[str], message: str, run_eval: Run, bundle: Path) -> None:
     code, _, err = run_eval(str(bundle), *words)
     assert code == 1
-    assert said in err
+    assert message in err
 
 
 # --certainty
 
 
-def test_certainty_is_fitted_written_and_used(
+def test_fitted_certainty_is_written_and_used(
     run_eval: Run, bundle: Path, unmeasured: Path, questions: str
 ) -> None:
     words = ["--prompts", questions, "--max-tokens", "24", "--threads", "1"]
@@ -237,15 +239,15 @@ def test_certainty_is_fitted_written_and_used(
         str(bundle), "--certainty", "--checkpoint", str(unmeasured), *words, "--report", str(report)
     )
     assert code == 0, err
-    found = json.loads(report.read_text())
-    assert (found["fitted"], found["judged"]) == (60, 60)
-    assert [row["share"] for row in found["answered"]] == [1, 0.9, 0.8, 0.7, 0.5]
+    figures = json.loads(report.read_text())
+    assert (figures["fitted"], figures["judged"]) == (60, 60)
+    assert [row["share"] for row in figures["answered"]] == [1, 0.9, 0.8, 0.7, 0.5]
     assert "certainty fitted on 60 prompts, judged on 60 others" in out
     after = load_manifest(bundle)
     assert after.certainty is not None
-    assert vars(after.certainty) == found["certainty"]
-    told = json.loads((unmeasured / "hamburger.json").read_text())
-    assert told["certainty"] == found["certainty"]
+    assert vars(after.certainty) == figures["certainty"]
+    manifest = json.loads((unmeasured / "hamburger.json").read_text())
+    assert manifest["certainty"] == figures["certainty"]
     with hamburger_edge.load(bundle, threads=1) as model:
         plain, verify = (
             model.generate("What is 7 plus 8?", mode=mode, max_tokens=24) for mode in ("plain", "verify")
@@ -254,7 +256,7 @@ def test_certainty_is_fitted_written_and_used(
     assert (plain.text, plain.certainty) == (verify.text, pytest.approx(verify.certainty, abs=1e-4))
 
 
-def test_answers_may_stand_beside_the_prompts(run_eval: Run, bundle: Path, tmp_path: Path) -> None:
+def test_certainty_needs_an_answer_for_each_prompt(run_eval: Run, bundle: Path, tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     path.write_text('{"prompt": "Hi", "answer": "Hello"}\n')
     code, _, err = run_eval(str(bundle), "--certainty", "--prompts", str(path))

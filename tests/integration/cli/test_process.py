@@ -1,4 +1,4 @@
-"""The command line as a process: pipes, terminals, and how it takes interruption."""
+"""The command line as a process: pipes, terminals and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from hamburger_edge.cli.main import main
 def load(*words, open=loading.load, **options):
     model = open(*words, **options)
     macro, output = model.backend.macro, select.poll()
-    output.register(1, 0)  # tells when its reader is gone
+    output.register(1, 0)  # reports a closed pipe
 
     def hold(*words):
-        stream = model._turns.answer
+        stream = model.inference.turns.answer
         while stream.stats.macro_steps >= 8 and not (stream._cancel.is_set() or output.poll(10)):
             pass
         return macro(*words)
@@ -42,7 +42,7 @@ def load(*words, open=loading.load, **options):
 
 loading.load = load
 sys.exit(main())
-"""  # the same program; an answer stands still after 8 macro steps, until it is interrupted or nobody reads
+"""  # the same program, which waits after 8 macro steps for Ctrl-C or a closed pipe
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm"}
 
 
@@ -51,7 +51,7 @@ Start = Callable[..., tuple[int, bytes, bytes]]
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Start:
-    """A command in this process, with pipes of its own: exit code, standard output, standard error."""
+    """Run a command in this process, with pipes: exit code, standard output, standard error."""
 
     def call(*arguments: str | Path, stdin: bytes = b"", encoding: str = "utf-8") -> tuple[int, bytes, bytes]:
         out, err = io.BytesIO(), io.BytesIO()
@@ -64,29 +64,29 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Start:
     return call
 
 
-def test_standard_input(start: Start, bundle: Path) -> None:
+def test_prompt_is_read_from_standard_input(start: Start, bundle: Path) -> None:
     options = ("--json", "--max-tokens", "5")
     _, typed, _ = start("run", bundle, "日本", *options)
     _, piped, _ = start("run", bundle, "-", *options, stdin="日本".encode())
     assert json.loads(typed)["tokens"] == json.loads(piped)["tokens"]
-    for stdin, named in ((b"a\xff", b"UTF-8"), (b"", b"empty")):
+    for stdin, word in ((b"a\xff", b"UTF-8"), (b"", b"empty")):
         code, out, err = start("run", bundle, "-", stdin=stdin)
         assert (code, out) == (1, b"")
         assert re.fullmatch(rb"error: .+\n", err)
-        assert named in err
+        assert word in err
 
 
-def test_output_that_cannot_show_a_character(start: Start, bundle: Path) -> None:
-    asked = ("run", bundle, "hi", "--max-tokens", "40")
-    code, shown, err = start(*asked, "--mode", "merge", "--confidence", "0.4", encoding="ascii")
+def test_characters_beyond_the_output_encoding_are_escaped(start: Start, bundle: Path) -> None:
+    command = ("run", bundle, "hi", "--max-tokens", "40")
+    code, shown, err = start(*command, "--mode", "merge", "--confidence", "0.4", encoding="ascii")
     assert (code, err) == (0, b"the answer was cut after 40 tokens: allow more with  --max-tokens\n")
     assert shown.isascii()
-    _, exact, _ = start(*asked, "--json")
-    _, escaped, _ = start(*asked, "--json", encoding="ascii")
+    _, exact, _ = start(*command, "--json")
+    _, escaped, _ = start(*command, "--json", encoding="ascii")
     assert json.loads(escaped)["text"] == json.loads(exact)["text"]
 
 
-def test_a_reader_that_goes_away(bundle: Path) -> None:
+def test_closed_output_pipe_ends_the_run_silently(bundle: Path) -> None:
     writer = subprocess.Popen(
         [sys.executable, "-c", HOLDING, "run", str(bundle), "hi", "--max-tokens", "300", "--threads", "1"],
         stdout=subprocess.PIPE,
@@ -103,15 +103,14 @@ def test_a_reader_that_goes_away(bundle: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_of_progress_that_goes_away(tmp_path: Path) -> None:
-    """The work is done all the same, and the exit code says so."""
+def test_export_finishes_after_its_error_pipe_closes(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)
     checkpoint = saved_toy(tmp_path / "checkpoint", **ONE_LAYER)
     command = [sys.executable, "-m", "hamburger_edge", "export", checkpoint, "-o", tmp_path / "bundle"]
-    with open(write, "wb") as nobody:
+    with open(write, "wb") as closed_pipe:
         done = subprocess.run(
-            [*command, "--precision", "int8", "--no-verify"], stdout=subprocess.PIPE, stderr=nobody,
+            [*command, "--precision", "int8", "--no-verify"], stdout=subprocess.PIPE, stderr=closed_pipe,
             timeout=PATIENCE, env=ENVIRONMENT,
         )  # fmt: skip
     assert done.returncode == 0
@@ -119,7 +118,7 @@ def test_a_reader_of_progress_that_goes_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_disk_is_one_line(bundle: Path) -> None:
+def test_full_disk_is_an_error_of_one_line(bundle: Path) -> None:
     with open("/dev/full", "wb") as full:
         command = [sys.executable, "-m", "hamburger_edge", "inspect", str(bundle)]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE, env=ENVIRONMENT)
@@ -128,7 +127,7 @@ def test_a_full_disk_is_one_line(bundle: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", [0, 1, 2])
-def test_closed_standard_streams(closed: int, bundle: Path) -> None:
+def test_run_works_with_a_closed_standard_stream(closed: int, bundle: Path) -> None:
     command = [sys.executable, "-m", "hamburger_edge", "run", str(bundle), "hi", "--max-tokens", "3"]
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *command],
@@ -139,7 +138,7 @@ def test_closed_standard_streams(closed: int, bundle: Path) -> None:
     assert bool(done.stdout) == (closed != 1)
 
 
-def test_chat_through_a_pipe(start: Start, bundle: Path, tmp_path: Path) -> None:
+def test_chat_reads_commands_from_a_pipe(start: Start, bundle: Path, tmp_path: Path) -> None:
     saved = tmp_path / "session"
     lines = [
         *("hello", "/stats", f"/save {saved}", "again", "/reset", f"/load {saved}", "again", "/continue"),
@@ -149,60 +148,60 @@ def test_chat_through_a_pipe(start: Start, bundle: Path, tmp_path: Path) -> None
     code, out, err = start("chat", bundle, "--max-tokens", "7", stdin=stdin)
     assert code == 0, err
     printed = re.split(
-        rb"\n?\d+ tokens in .+ saved\n\d+ groups hold \d+ tokens of conversation\n|"
+        rb"\n?\d+ tokens in .+ MiB.*\n\d+ groups hold \d+ tokens of conversation\n|"
         rb"saved to .+\n|a new conversation\n|loaded 2 messages from .+\n",
         out,
     )
-    first, _, again, _, after = printed
+    first, _, again, _, resumed = printed
     assert first
-    assert after.startswith(again)  # the same answer after coming back
-    assert len(after.splitlines()) > len(again.splitlines())  # and it went on, and showed the commands
-    assert b"/save FILE" in after
+    assert resumed.startswith(again)  # the loaded session gives the same answer
+    assert len(resumed.splitlines()) > len(again.splitlines())  # then /continue and /help
+    assert b"/save FILE" in resumed
     lines = err.splitlines()
     errors = [line for line in lines if line.startswith(b"error: ")]
     cut = b"the answer was cut after 7 tokens: allow more with  --max-tokens, or go on with  /continue"
     assert lines.count(cut) == len(lines) - len(errors) > 0
-    for line, named in zip(errors, (b"UTF-8", b"file name", b"no session"), strict=True):
-        assert named in line
+    for line, word in zip(errors, (b"UTF-8", b"file name", b"no session"), strict=True):
+        assert word in line
 
 
 class Terminal:
-    """A program on a terminal of its own."""
+    """A program on a new pseudo-terminal."""
 
     def __init__(self, program: str, *arguments: str | Path) -> None:
         words = [sys.executable, "-c", program, *map(str, arguments)]
-        gc.disable()  # in the child an earlier test's model would wait for threads that are not there
+        gc.disable()  # the child lacks the threads that an earlier test's model would join
         self.process, self.master = pty.fork()
         if self.process == 0:
             os.execve(words[0], words, ENVIRONMENT)
         gc.enable()
         settings = termios.tcgetattr(self.master)
-        settings[3] |= termios.NOFLSH  # else Ctrl-C throws away what was printed and not yet read
+        settings[3] |= termios.NOFLSH  # else Ctrl-C discards unread output
         termios.tcsetattr(self.master, termios.TCSANOW, settings)
 
     def read(self) -> bytes:
         try:
             return os.read(self.master, 65536)
-        except OSError:  # how a terminal whose program ended answers
+        except OSError:  # the program has ended
             return b""
 
     def end(self) -> tuple[int, bytes]:
-        """Exit code and the rest of the output."""
-        seen = b"".join(iter(self.read, b""))
+        """Return the exit code and the rest of the output."""
+        output = b"".join(iter(self.read, b""))
         os.close(self.master)
-        return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1]), seen
+        return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1]), output
 
 
-def test_groups_are_coloured_on_a_terminal(bundle: Path) -> None:
+def test_terminal_shows_groups_in_colour(bundle: Path) -> None:
     options = ("--show-steps", "--max-tokens", "12", "--mode", "merge", "--confidence", "0.2")
     code, shown = Terminal(PROGRAM, "run", bundle, "hello", *options).end()
     assert code == 0
     assert re.search(rb"\x1b\[48;5;\d+m[^\x1b]+\x1b\[0m", shown)
 
 
-def test_ctrl_c_ends_a_run(bundle: Path) -> None:
+def test_ctrl_c_ends_the_run_with_code_130(bundle: Path) -> None:
     run = Terminal(HOLDING, "run", bundle, "hello", "--max-tokens", "300", "--threads", "1")
-    assert run.read()  # an answer is on its way
+    assert run.read()  # the answer has begun
     os.write(run.master, b"\x03")
     code, rest = run.end()
     assert code == 130

@@ -1,4 +1,4 @@
-"""`hamburger-edge run` from outside: what it prints where, and its exit codes."""
+"""`hamburger-edge run` prints the answer to standard output and the rest to standard error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(bundle: Path, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-un
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "word"),
     [
         (["hi", "--confidence", "2"], "confidence"),
         (["hi", "--cache-slots", "0"], "cache_slots"),
@@ -48,17 +48,17 @@ def run(bundle: Path, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-un
         (["hi", "--grammar", "no\0file"], "--grammar"),
     ],
 )
-def test_bad_values_give_one_line_and_exit_code_1(run, arguments: list[str], named: str) -> None:  # type: ignore[no-untyped-def]
+def test_bad_value_gives_one_line_and_exit_code_1(run, arguments: list[str], word: str) -> None:  # type: ignore[no-untyped-def]
     code, out, err = run(*arguments)
     assert (code, out) == (1, "")
     assert re.fullmatch(r"error: .+\n", err)
-    assert named in err
+    assert word in err
     *traceback, line = run(*arguments, "--debug")[2].splitlines()
     assert traceback[0].startswith("Traceback")
     assert f"{line}\n" == err
 
 
-def test_json_has_exactly_these_keys(run) -> None:  # type: ignore[no-untyped-def]
+def test_json_output_has_the_documented_keys(run) -> None:  # type: ignore[no-untyped-def]
     code, out, err = run(
         "hello", "--json", "--max-tokens", "30", "--mode", "merge", "--confidence", "0.4", "--show-steps"
     )
@@ -79,30 +79,30 @@ def test_json_has_exactly_these_keys(run) -> None:  # type: ignore[no-untyped-de
     assert plain == (0, answer["text"] + "\n", cut)
 
 
-def test_seed_raw_stop_system_and_mode(run) -> None:  # type: ignore[no-untyped-def]
-    def said(*arguments: str) -> Any:
+def test_options_seed_raw_stop_system_and_mode_take_effect(run) -> None:  # type: ignore[no-untyped-def]
+    def answer(*arguments: str) -> Any:
         code, out, _ = run(*arguments, "--json", "--max-tokens", "24")
         assert code == 0
         return json.loads(out)
 
     def sampled(seed: str) -> Any:
-        return said("hello", "--temperature", "1.5", "--seed", seed)["tokens"]
+        return answer("hello", "--temperature", "1.5", "--seed", seed)["tokens"]
 
     assert sampled("1") == sampled("1") != sampled("2")
-    plain = said("hello", "--confidence", "1")
+    plain = answer("hello", "--confidence", "1")
     assert plain["stats"]["tokens_per_step"] == 1
-    assert said("hello", "--mode", "verify")["tokens"] == plain["tokens"]
-    written = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
-    assert said(written, "--raw", "--confidence", "1")["tokens"] == plain["tokens"]
-    assert said("hello", "--raw", "--confidence", "1")["tokens"] != plain["tokens"]
-    assert said("hello", "--system", "be kind", "--confidence", "1")["tokens"] != plain["tokens"]
+    assert answer("hello", "--mode", "verify")["tokens"] == plain["tokens"]
+    markup = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+    assert answer(markup, "--raw", "--confidence", "1")["tokens"] == plain["tokens"]
+    assert answer("hello", "--raw", "--confidence", "1")["tokens"] != plain["tokens"]
+    assert answer("hello", "--system", "be kind", "--confidence", "1")["tokens"] != plain["tokens"]
     letter = next(letter for letter in plain["text"][1:] if letter.isprintable())
-    stopped = said("hello", "--confidence", "1", "--stop", letter, "--stop", "never said")
+    stopped = answer("hello", "--confidence", "1", "--stop", letter, "--stop", "never said")
     assert stopped["text"] == plain["text"].split(letter)[0]
 
 
-def test_groups_and_statistics_stay_out_of_the_answer_without_a_terminal(run) -> None:  # type: ignore[no-untyped-def]
-    """In brackets in the answer, they read as a broken JSON array."""
+def test_show_steps_prints_to_standard_error_without_a_terminal(run) -> None:  # type: ignore[no-untyped-def]
+    """Groups in brackets inside the answer looked like a broken JSON array."""
     options = ("--max-tokens", "12", "--mode", "merge", "--confidence", "0.2")
     answer = json.loads(run("hello", "--json", *options)[1])
     code, out, err = run("hello", "--show-steps", *options)
@@ -114,20 +114,26 @@ def test_groups_and_statistics_stay_out_of_the_answer_without_a_terminal(run) ->
     assert re.fullmatch(r"12 tokens in \d+ steps .* saved", stats)
 
 
-def test_a_full_cache_names_the_option_that_enlarges_it(run) -> None:  # type: ignore[no-untyped-def]
+def test_statistics_name_no_saving_if_nothing_was_merged(run) -> None:  # type: ignore[no-untyped-def]
+    """Every answer of plain decoding ended with "0% saved"."""
+    code, _, err = run("hello", "--show-steps", "--max-tokens", "12", "--mode", "plain")
+    assert code == 0
+    assert re.fullmatch(r"12 tokens in 12 steps .* KV cache [\d.]+ MiB", err.splitlines()[-1])
+
+
+def test_full_cache_names_the_option_that_enlarges_it(run) -> None:  # type: ignore[no-untyped-def]
     code, out, err = run("hello", "--cache-slots", "30", "--confidence", "1", "--max-tokens", "400")
     assert (code, out[-1]) == (0, "\n")
     assert err == "the answer was cut: all 30 slots of the cache are full: allow more with  --cache-slots\n"
 
 
-def test_structured_answers(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    """From a schema's text or file, a grammar's file, a regular expression."""
+def test_schema_grammar_and_regex_constrain_the_answer(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"]}
     schema["additionalProperties"] = False
     (tmp_path / "schema.json").write_text(json.dumps(schema), encoding="utf-8")
     (tmp_path / "grammar.lark").write_text('start: "yes" | "no"', encoding="utf-8")
-    for given in (json.dumps(schema), str(tmp_path / "schema.json")):
-        code, out, err = run("hi", "--json-schema", given)
+    for schema_option in (json.dumps(schema), str(tmp_path / "schema.json")):
+        code, out, err = run("hi", "--json-schema", schema_option)
         assert (code, err) == (0, "")
         assert json.loads(out)["a"] in "xy"
     assert run("hi", "--grammar", str(tmp_path / "grammar.lark"))[1] in ("yes\n", "no\n")
@@ -139,12 +145,12 @@ def test_structured_answers(run, tmp_path: Path) -> None:  # type: ignore[no-unt
     assert "before its structure was complete" in err
 
 
-def test_answer_below_min_certainty_has_an_exit_code_of_its_own(  # type: ignore[no-untyped-def]
+def test_answer_below_min_certainty_gives_exit_code_3(  # type: ignore[no-untyped-def]
     run, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("hi", "--min-certainty", "0.9")[0] == 1  # not measured
+    assert run("hi", "--min-certainty", "0.9")[0] == 1  # the bundle has no certainty
     measured = Path(shutil.copytree(bundle, tmp_path / "bundle"))
-    certainty = Certainty(offset=0.0, slope=0.0)  # of every whole answer 0.5
+    certainty = Certainty(offset=0.0, slope=0.0)  # 0.5 for each complete answer
     replace(load_manifest(measured), certainty=certainty).save(measured)
     question = ["run", str(measured), "hi", "--regex", "[0-9]{3}", "--threads", "1"]
     assert cli.main(question) == 0

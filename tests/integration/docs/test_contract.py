@@ -1,5 +1,7 @@
-"""docs/spec/loop.md: its tables against the code. The loop that was written from the page is the JavaScript
-runtime's: tests/integration/runtimes/test_javascript.py compares its answers token by token."""
+"""The tables of docs/spec/loop.md list the tensors that export declares.
+
+The JavaScript runtime implements that page; runtimes/test_javascript.py compares its tokens with Python's.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ DOCUMENT = (ROOT / "docs" / "spec" / "loop.md").read_text(encoding="utf-8")
 
 
 def documented(graph: str, applies: set[str]) -> list[list[str]]:
-    """in or out, name, dtype, shape: a graph's rows that apply. Names in one row share the rest."""
+    """Return a graph's rows that apply, one a name: in or out, name, dtype, shape."""
     section = DOCUMENT.split(f"\n### {graph}\n")[1].split("\n### ")[0]
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in section.splitlines()]
-    named = [row for row in rows if row[0] in ("in", "out")]
-    assert {row[4] for row in named} <= {"always", "fused", "portable", "portable, or rule token"}
-    chosen = [row[:4] for row in named if row[4] in applies]
-    return [[way, name, *rest] for way, names, *rest in chosen for name in names.split("`, `")]
+    tensors = [row for row in rows if row[0] in ("in", "out")]
+    assert {row[4] for row in tensors} <= {"always", "fused", "portable", "portable, or rule token"}
+    chosen = [row[:4] for row in tensors if row[4] in applies]
+    return [[direction, name, *rest] for direction, names, *rest in chosen for name in names.split("`, `")]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,7 @@ def documented(graph: str, applies: set[str]) -> list[list[str]]:
         ("portable", "slot", {"always", "portable", "portable, or rule token"}),
     ],
 )
-def test_the_documents_tables_are_the_graphs_declarations(flavor: str, rule: str, applies: set[str]) -> None:
+def test_documented_tensors_are_the_declared_ones(flavor: str, rule: str, applies: set[str]) -> None:
     sizes = {"vocab": 1009, "d": 64, "F": 5, "K": 3, "D": 16, "micro_vocab": 507, "micro_entries": 11}
     base = {"vocab_size": 1009, "hidden_size": 64, "num_layers": 6, "num_heads": 6, "num_kv_heads": 3}
     graft = {"taps": (0, 1, 2, 3), "max_group_tokens": 6, "draft_vocab_size": 507}
@@ -43,12 +45,12 @@ def test_the_documents_tables_are_the_graphs_declarations(flavor: str, rule: str
         io = graph_ios(config, cache_slots=slots, kv=kv)[graph]
         declared = [
             [
-                way,
+                direction,
                 re.sub(r"\.0$", ".N", spec.name),
                 spec.dtype.replace("int8", "dtype"),
                 f"[{', '.join(names.get(n, n) for n in spec.shape)}]",
             ]
-            for way, specs in (("in", io.inputs), ("out", io.outputs))
+            for direction, specs in (("in", io.inputs), ("out", io.outputs))
             for spec in specs
             if not re.search(r"\.[1-9]", spec.name)  # one layer stands for all
         ]

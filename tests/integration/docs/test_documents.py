@@ -1,4 +1,4 @@
-"""What README and guide tell people to type is typed here; what cannot be is marked, with the reason."""
+"""Each code block of README and guide runs, or has a mark with the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helpers.toys.toy_bundles import saved_toy
 
 GUIDE = ROOT / "docs" / "guide"
 PAGES = {page.name: page for page in (ROOT / "README.md", *sorted(GUIDE.glob("*.md")))}
-FIRST = "first-answer.md"  # run to make the bundle of all others
+FIRST = "first-answer.md"  # makes the bundle of the other pages
 MARK = r"(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?"
 BLOCK = re.compile(rf"^{MARK}```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 
@@ -27,17 +27,17 @@ BLOCK = re.compile(rf"^{MARK}```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | r
 class Block(NamedTuple):
     language: str
     text: str
-    reason: str | None  # why it is not run, of the mark <!-- not run: REASON --> before it
+    reason: str | None  # REASON of a mark <!-- not run: REASON --> before the block
 
 
 def blocks(page: Path) -> list[Block]:
-    found = BLOCK.finditer(page.read_text(encoding="utf-8"))
-    return [Block(each["language"], each["text"], each["reason"]) for each in found]
+    matches = BLOCK.finditer(page.read_text(encoding="utf-8"))
+    return [Block(match["language"], match["text"], match["reason"]) for match in matches]
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of its own for what a page writes, and the commands of this environment."""
+    """An empty working folder, with the commands of this environment."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -46,7 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def first_answer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The guide's first page, run: `my-bundle` of all others comes out of it."""
+    """The `my-bundle` of the guide's first page, which the other pages use."""
     folder = tmp_path_factory.mktemp("first")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -55,7 +55,7 @@ def first_answer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_page(page: Path, port: int = 8080) -> None:
-    """Its blocks in order, in one folder, the Python ones as one program."""
+    """Run the blocks in order in one folder, the Python blocks as one program."""
     names: dict[str, object] = {"__name__": page.name}
     for number, block in enumerate(blocks(page), 1):
         if block.reason is not None or block.language == "text":
@@ -70,7 +70,7 @@ def run_page(page: Path, port: int = 8080) -> None:
 
 
 def run_javascript(text: str) -> None:
-    """A program of its own, where the package is installed."""
+    """Run a program in a folder that has the package installed."""
     if not Path("node_modules").exists():
         Path("node_modules").mkdir()
         Path("node_modules", "hamburger-edge").symlink_to(JAVASCRIPT)
@@ -80,7 +80,7 @@ def run_javascript(text: str) -> None:
 
 
 def run_shell(text: str) -> None:
-    """In this process where a block has nothing but our own commands: PyTorch is slow to start."""
+    """Run our own commands in this process, because PyTorch is slow to start, and others in a shell."""
     from hamburger_edge.cli.main import main
 
     commands = [shlex.split(line, comments=True) for line in text.replace("\\\n", " ").splitlines()]
@@ -100,16 +100,16 @@ def run_shell(text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [name for name in PAGES if name != FIRST])
-def test_every_block_of_a_page_runs(page: str, here: Path, first_answer: Path) -> None:
+def test_code_blocks_of_a_page_run(page: str, here: Path, first_answer: Path) -> None:
     if page == "hugging-face.md":
         pytest.importorskip("optimum.onnxruntime", reason="needs the extra [optimum]")
     if page == "javascript.md" and not INSTALLED:
         pytest.skip("needs node's packages: cd runtimes/javascript && npm install --ignore-scripts")
-    makes = {"export.md": "my-bundle", "train.md": "my-checkpoint"}.get(page)
+    output = {"export.md": "my-bundle", "train.md": "my-checkpoint"}.get(page)
     text = PAGES[page].read_text(encoding="utf-8")
-    if "my-bundle" in text and makes != "my-bundle":
+    if "my-bundle" in text and output != "my-bundle":
         shutil.copytree(first_answer, here / "my-bundle")
-    if "my-checkpoint" in text and makes != "my-checkpoint":
+    if "my-checkpoint" in text and output != "my-checkpoint":
         saved_toy(here / "my-checkpoint")
     if page == "serve.md":
         with served(here / "my-bundle") as program:
@@ -120,10 +120,10 @@ def test_every_block_of_a_page_runs(page: str, here: Path, first_answer: Path) -
         assert (here / "fruit.session").exists()
 
 
-def test_every_block_has_a_language_and_every_mark_a_block() -> None:
+def test_each_block_has_a_language_and_each_mark_a_block() -> None:
     for name, page in PAGES.items():
         assert {block.language for block in blocks(page)} <= {"python", "sh", "js", "text"}, name
         text = page.read_text(encoding="utf-8")
-        assert text.count("\n```") == 2 * len(blocks(page)), f"{name}: a block that the pattern does not see"
+        assert text.count("\n```") == 2 * len(blocks(page)), f"{name}: a block does not match the pattern"
         marked = sum(block.reason is not None for block in blocks(page))
         assert text.count("<!-- not run") == marked, f"{name}: a mark without a block"

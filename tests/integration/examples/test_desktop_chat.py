@@ -1,4 +1,4 @@
-"""The example window: its conversation without a display, and the whole of it under a virtual one."""
+"""The example window on a virtual display: answers, buttons, sessions and errors."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def desktop() -> Any:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
-    """Each macro step takes one of these, so that an answer stands still where a test wants it.
+    """Each macro step takes one permit, so a test chooses where an answer waits.
 
-    Cancelling gives one: the step that is waited for ends.
+    Cancelling releases one permit, so that the waiting step ends.
     """
     allowed = threading.Semaphore(0)
     macro, cancel = OnnxBackend.macro, hamburger_edge.Model.cancel
@@ -67,21 +67,21 @@ def display() -> Iterator[str]:
 @pytest.fixture
 def window(desktop: Any, display: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     monkeypatch.setenv("DISPLAY", display)
-    made: list[Any] = []
+    windows: list[Any] = []
 
     def show(bundle: Path, **options: Any) -> Any:
         root = desktop.tk.Tk()
-        made.append(desktop.Window(root, desktop.Conversation(str(bundle), threads=1, **options)))
-        return made[-1]
+        windows.append(desktop.Window(root, desktop.Conversation(str(bundle), threads=1, **options)))
+        return windows[-1]
 
     yield show
-    for each in made:
+    for open_window in windows:
         with contextlib.suppress(desktop.tk.TclError):  # closed by the test itself
-            each.close()
+            open_window.close()
 
 
 def until(window: Any, condition: Callable[[], Any]) -> None:
-    """Let the window live until this holds, and what happened is shown."""
+    """Run the window until the condition holds and its events are shown."""
     end = time.monotonic() + PATIENCE
     while not (condition() and window.conversation.events.empty()):
         window.root.update()
@@ -111,10 +111,10 @@ def tokens(window: Any) -> int:
     return sum(map(len, window.conversation.chat.groups))
 
 
-def test_any_error_is_shown(
+def test_loading_error_is_shown(
     window: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others than ours left the window at "loading" for good."""
+    """Errors other than HamburgerError once left the window at "loading"."""
 
     def full(*_: object, **__: object) -> None:
         raise MemoryError("no room")
@@ -127,29 +127,29 @@ def test_any_error_is_shown(
     until(other, lambda: "MemoryError: no room" in shown(other))
 
 
-def test_answers_show_their_groups(window: Callable[..., Any], bundle: Path) -> None:
-    it = window(bundle, mode="merge", confidence=0.4, max_tokens=40)
-    until_ready(it)
-    assert "fp32 on cpu" in it.status.get()
-    assert usable(it) == {"Send", "Save", "Open"}
-    say(it, "  ")
-    assert shown(it) == ""
-    say(it, "hello")
-    until_ready(it)
-    question, answer = shown(it).split("\n", 1)
+def test_answer_shows_its_groups_in_four_shades(window: Callable[..., Any], bundle: Path) -> None:
+    chat = window(bundle, mode="merge", confidence=0.4, max_tokens=40)
+    until_ready(chat)
+    assert "fp32 on cpu" in chat.status.get()
+    assert usable(chat) == {"Send", "Save", "Open"}
+    say(chat, "  ")
+    assert shown(chat) == ""
+    say(chat, "hello")
+    until_ready(chat)
+    question, answer = shown(chat).split("\n", 1)
     assert question == "hello"
-    assert it.conversation.chat.messages[-1].text in answer
+    assert chat.conversation.chat.messages[-1].text in answer
     assert "longest answer" in answer
-    used = [number for number in range(4) if it.log.tag_ranges(f"group{number}")]
-    assert used == [0, 1, 2, 3]  # groups of two and more, in all four shades
-    for number in used:
-        start, end = it.log.tag_ranges(f"group{number}")[:2]
-        assert "\n" not in it.log.get(start, end)
+    shades = [number for number in range(4) if chat.log.tag_ranges(f"group{number}")]
+    assert shades == [0, 1, 2, 3]  # groups of two and more, in all four shades
+    for number in shades:
+        start, end = chat.log.tag_ranges(f"group{number}")[:2]
+        assert "\n" not in chat.log.get(start, end)
     for part in ("tokens/step", "tokens/s", "KV", "saved"):
-        assert part in it.status.get()
+        assert part in chat.status.get()
 
 
-def test_stop_continue_save_open_close(
+def test_stopped_answer_is_saved_continued_and_reopened(
     window: Callable[..., Any],
     desktop: Any,
     bundle: Path,
@@ -160,43 +160,43 @@ def test_stop_continue_save_open_close(
     session = tmp_path / "talk.session"
     monkeypatch.setattr(desktop.filedialog, "asksaveasfilename", lambda **_: str(session))
     monkeypatch.setattr(desktop.filedialog, "askopenfilename", lambda **_: str(session))
-    it = window(bundle, mode="merge", confidence=0.4, max_tokens=200)
-    until_ready(it)
-    say(it, "hello")
+    chat = window(bundle, mode="merge", confidence=0.4, max_tokens=200)
+    until_ready(chat)
+    say(chat, "hello")
     steps.release(8)
-    until(it, lambda: len(shown(it)) > 20)
-    assert usable(it) == {"Stop"}
-    it.buttons["Stop"].invoke()
-    until_ready(it)
-    assert "(stopped)" in shown(it)
-    assert usable(it) == {"Send", "Continue", "Save", "Open"}
-    before = tokens(it)
-    it.buttons["Save"].invoke()
-    until_ready(it)
+    until(chat, lambda: len(shown(chat)) > 20)
+    assert usable(chat) == {"Stop"}
+    chat.buttons["Stop"].invoke()
+    until_ready(chat)
+    assert "(stopped)" in shown(chat)
+    assert usable(chat) == {"Send", "Continue", "Save", "Open"}
+    before = tokens(chat)
+    chat.buttons["Save"].invoke()
+    until_ready(chat)
     assert session.exists()
-    assert it.status.get() == f"saved to {session}"
-    text = shown(it)
-    it.buttons["Continue"].invoke()
+    assert chat.status.get() == f"saved to {session}"
+    text = shown(chat)
+    chat.buttons["Continue"].invoke()
     steps.release(4)
-    until(it, lambda: len(shown(it)) > len(text))
-    it.buttons["Stop"].invoke()
-    until_ready(it)
-    assert tokens(it) > before
-    it.buttons["Open"].invoke()
-    until_ready(it)
-    assert tokens(it) == before
-    assert shown(it).count("hello") == 2
-    it.buttons["Continue"].invoke()
-    assert it.conversation.busy
-    it.close()  # in the middle of an answer
-    assert not it.conversation.busy
+    until(chat, lambda: len(shown(chat)) > len(text))
+    chat.buttons["Stop"].invoke()
+    until_ready(chat)
+    assert tokens(chat) > before
+    chat.buttons["Open"].invoke()
+    until_ready(chat)
+    assert tokens(chat) == before
+    assert shown(chat).count("hello") == 2
+    chat.buttons["Continue"].invoke()
+    assert chat.conversation.busy
+    chat.close()  # in the middle of an answer
+    assert not chat.conversation.busy
     with pytest.raises(hamburger_edge.ClosedError, match="closed"):
-        it.conversation.model.generate("hello")
+        chat.conversation.model.generate("hello")
 
 
 @pytest.fixture
 def run(desktop: Any, display: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Run the program with a user who does `use(window)` and then closes the window."""
+    """Run the program: `use(window)` acts as its user, then the window closes."""
     windows: list[Any] = []
 
     class Window(desktop.Window):  # type: ignore[misc, name-defined]
@@ -218,27 +218,26 @@ def run(desktop: Any, display: str, monkeypatch: pytest.MonkeyPatch) -> Callable
     return run_program
 
 
-def test_the_program_starts_and_ends(run: Callable[..., None], bundle: Path) -> None:
+def test_window_closes_while_the_bundle_loads(run: Callable[..., None], bundle: Path) -> None:
     titles: list[str] = []
-    run(lambda it: titles.append(it.root.title()), str(bundle), "--confidence", "0.5", "--threads", "1")
+    options = ("--confidence", "0.5", "--threads", "1")
+    run(lambda program_window: titles.append(program_window.root.title()), str(bundle), *options)
     assert titles == ["hamburger-edge"]  # closed while the bundle loads
 
 
-def test_the_program_answers_without_options_as_the_model_recommends(
-    run: Callable[..., None], bundle: Path
-) -> None:
-    """Without --confidence it failed with "got None", and no button worked."""
+def test_program_uses_recommended_mode_and_confidence(run: Callable[..., None], bundle: Path) -> None:
+    """Without --confidence the program once failed with "got None"."""
 
-    def use(it: Any) -> None:
-        until(it, lambda: not it.conversation.busy)
-        assert shown(it) == ""
-        assert usable(it) == {"Send", "Save", "Open"}
-        chat = it.conversation.chat
-        decoding, recommended = chat.settings.decoding, it.conversation.model.info.recommended
+    def use(program_window: Any) -> None:
+        until(program_window, lambda: not program_window.conversation.busy)
+        assert shown(program_window) == ""
+        assert usable(program_window) == {"Send", "Save", "Open"}
+        chat = program_window.conversation.chat
+        decoding, recommended = chat.settings.decoding, program_window.conversation.model.info.recommended
         assert (decoding.mode, decoding.confidence) == (recommended.mode, recommended.confidence)
-        say(it, "hello")
-        until_ready(it)
-        assert chat.messages[-1].text in shown(it)
+        say(program_window, "hello")
+        until_ready(program_window)
+        assert chat.messages[-1].text in shown(program_window)
         assert len(chat.messages) == 2
 
     run(use, str(bundle))

@@ -1,4 +1,4 @@
-"""The example of function calling: as a program, and what it makes of every function."""
+"""The example of function calling prints a call and its result, and dispatches each function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import hamburger_edge
 example = script(ROOT / "examples" / "function_calling.py")
 
 
-def test_the_program(
+def test_program_prints_a_call_and_its_result(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["function_calling.py", str(bundle), "add 1 and 2"])
@@ -28,14 +28,16 @@ def test_the_program(
         example.main()
 
 
-def test_every_function_can_be_called(bundle: Path) -> None:
-    called = set()
+def test_each_function_is_called(bundle: Path) -> None:
+    functions = set()
     with hamburger_edge.load(bundle, threads=1) as model:
         for seed in range(20):
-            said = model.generate("hello", json_schema=example.CALL, temperature=4, seed=seed, max_tokens=250)
-            assert said.complete
-            check(example.CALL, said.text)
-            call = json.loads(said.text)
+            answer = model.generate(
+                "hello", json_schema=example.CALL, temperature=4, seed=seed, max_tokens=250
+            )
+            assert answer.complete
+            check(example.CALL, answer.text)
+            call = json.loads(answer.text)
             assert example.dispatch(call)
-            called.add(call["name"])
-    assert called == set(example.TOOLS)
+            functions.add(call["name"])
+    assert functions == set(example.TOOLS)

@@ -1,4 +1,4 @@
-"""The terminal program on the package for JavaScript says what this program says."""
+"""The JavaScript terminal programs generate the tokens of the Python package."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ def node(program: str, *words: str | Path, lines: str = "") -> subprocess.Comple
 
 
 def readable(text: str) -> str:
-    """Random models say bytes that are no text; how many signs stand for them is a matter of taste."""
+    """Merge replacement characters: the decoders differ in how many they write for invalid UTF-8."""
     return re.sub("\ufffd+", "\ufffd", text)
 
 
-def test_one_answer_is_python_s(bundles: Callable[..., Path]) -> None:
-    """Every option of the loop is compared in the package's own tests."""
+def test_one_answer_equals_python(bundles: Callable[..., Path]) -> None:
+    """The package's own tests compare every option of the loop."""
     question, bundle = "Où est le café?", bundles(**LOOPS[1])
     options = ("--confidence", "0.3", "--mode", "verify", "--max-tokens", "40", "--threads", "1")
     done = node("chat.mjs", bundle, question, "--json", *options)
     assert not done.stderr
-    said = json.loads(done.stdout)
+    answer = json.loads(done.stdout)
     with hamburger_edge.load(bundle, threads=1) as model:
-        here = model.generate(question, confidence=0.3, mode="verify", max_tokens=40)
-    assert said["groups"] == [list(group) for group in here.groups]
-    assert said["tokens"] == list(here.tokens)
-    assert readable(said["text"]) == readable(here.text)
+        expected = model.generate(question, confidence=0.3, mode="verify", max_tokens=40)
+    assert answer["groups"] == [list(group) for group in expected.groups]
+    assert answer["tokens"] == list(expected.tokens)
+    assert readable(answer["text"]) == readable(expected.text)
 
 
-def test_a_conversation_is_python_s(bundle: Path) -> None:
-    """Merged groups stay in its cache: a second answer that read them anew would be another one."""
+def test_conversation_equals_python(bundle: Path) -> None:
+    """The second answer reads the merged groups from the cache; reading them again would change it."""
     questions = ["Name a fruit.", "Another one.", "And why?"]
     options = ("--max-tokens", "30", "--mode", "merge", "--confidence", "0.3")
     done = node("chat.mjs", bundle, *options, lines="\n".join(questions) + "\n")
@@ -65,8 +65,8 @@ def test_a_conversation_is_python_s(bundle: Path) -> None:
     assert readable(done.stdout) == readable("> " + "".join(f"{answer}\n> " for answer in answers))
 
 
-def test_the_assistant_calls_a_function_for_each_command(bundle: Path, tmp_path: Path) -> None:
-    """A random model, with the markup of a task, is held to the schema of the intents all the same."""
+def test_assistant_calls_a_function_for_each_command(bundle: Path, tmp_path: Path) -> None:
+    """The schema of the intents constrains a random model that has the markup of a task."""
     task = Path(shutil.copytree(bundle, tmp_path / "task"))
     markup = {"before_user": "<|im_start|>", "after_user": "<|im_end|>", "after_answer": "<|im_end|>"}
     replace(load_manifest(task), chat_template=markup).save(task)
@@ -81,10 +81,10 @@ def test_the_assistant_calls_a_function_for_each_command(bundle: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [(("Hello", "--confidence", "2"), "confidence"), (("",), "the prompt is empty")],
 )
-def test_what_is_wrong_is_said_in_a_line(words: tuple[str, ...], said: str, bundle: Path) -> None:
+def test_bad_argument_is_an_error_of_one_line(words: tuple[str, ...], message: str, bundle: Path) -> None:
     done = node("chat.mjs", bundle, *words)
     assert done.returncode == 1
-    assert re.fullmatch(f"error: .*{said}.*\n", done.stderr)
+    assert re.fullmatch(f"error: .*{message}.*\n", done.stderr)

@@ -1,5 +1,6 @@
-"""A disk that is full, at any write: one clear error, nothing half-written that is taken for a whole, and the
-same work goes on as soon as there is room. The disk is a small one of memory, mounted for the test.
+"""A full disk gives one clear error at any write, and the work finishes once there is room.
+
+The disk is a small tmpfs, mounted for the test.
 """
 
 from __future__ import annotations
@@ -42,48 +43,50 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module", params=WORKS)
-def begun(
+def finished_work(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Work, Path, Path]:
-    """Work, what it starts from, and what comes of it where there is room."""
+    """A command, the folder of its inputs, and its output on a disk with room."""
     work = WORKS[request.param]
-    given = tmp_path_factory.mktemp("given")
-    work.prepare(given)
-    made = tmp_path_factory.mktemp("whole")
-    work.run(given, made)
-    check(given, made)
-    return work, given, made
+    inputs = tmp_path_factory.mktemp("inputs")
+    work.prepare(inputs)
+    output = tmp_path_factory.mktemp("whole")
+    work.run(inputs, output)
+    check(inputs, output)
+    return work, inputs, output
 
 
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.97])
-def test_a_full_disk(share: float, begun: tuple[Work, Path, Path], disk: Path) -> None:
-    work, given, whole = begun
+def test_work_on_a_full_disk_fails_and_finishes_once_there_is_room(
+    share: float, finished_work: tuple[Work, Path, Path], disk: Path
+) -> None:
+    work, inputs, whole = finished_work
     pages = sum(-(-path.stat().st_size // 4096) for path in whole.rglob("*") if path.is_file())
     resize(disk, max(1, int(share * pages)) * 4096)
-    made = disk / "made"
+    output = disk / "output"
     with pytest.raises((OSError, HamburgerError)) as caught:
-        work.run(given, made)
+        work.run(inputs, output)
     error = caught.value
     assert "No space left on device" in str(error)
     assert isinstance(error, HamburgerError) or error.errno == errno.ENOSPC
-    check(given, made)
+    check(inputs, output)
     resize(disk, PLENTY)
-    work.run(given, made)
-    check(given, made)
-    assert files(made).keys() >= files(whole).keys()
-    assert not list(made.rglob("*.tmp"))
+    work.run(inputs, output)
+    check(inputs, output)
+    assert files(output).keys() >= files(whole).keys()
+    assert not list(output.rglob("*.tmp"))
 
 
-def test_the_command_line_says_so_in_a_line(
+def test_full_disk_is_an_error_of_one_line(
     tmp_path: Path, disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     WORKS["export"].prepare(tmp_path)
     resize(disk, 40 * 4096)
     words = ["export", str(tmp_path / "checkpoint"), "-o", str(disk / "bundle"), "--precision", "fp32"]
     assert main(words) == 1
-    [said] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert "No space left on device" in said
-    assert len(said) <= LONGEST + len("error: ")
+    [message] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert "No space left on device" in message
+    assert len(message) <= LONGEST + len("error: ")
     assert list(disk.iterdir()) == []
     resize(disk, PLENTY)
     assert main(words) == 0

@@ -1,5 +1,7 @@
-"""Work that is killed, and a process that talks for long: for a minute here; `make kills KILLS=100` and `make
-soak SPOKEN=200000` take an hour."""
+"""Killed work resumes, and a long-running process does not grow.
+
+Here this takes a minute; `make kills KILLS=100` and `make soak SPOKEN=200000` take an hour.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ QUESTIONS = (
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked children")
 @pytest.mark.parametrize("work", WORKS)
-def test_kills(work: str, tmp_path: Path) -> None:
+def test_killed_work_resumes(work: str, tmp_path: Path) -> None:
     kills = KILLS or ("20" if work == "export" else "4")
     subprocess.run(
         [sys.executable, PROGRAMS / "killed_work.py", work, kills, SEED, tmp_path],
@@ -54,28 +56,27 @@ def settings(pick: random.Random) -> dict[str, Any]:
     }
 
 
-def say(chat: Chat, text: str) -> list[int]:
+def ask(chat: Chat, text: str) -> list[int]:
     return [token for chunk in chat.send(text) for token in chunk.tokens]
 
 
-def converse(whole: Model, broken: Model, number: int, place: Path) -> int:
-    """A conversation held twice, in turns: left alone, and saved and resumed after every answer. Return how
-    many tokens were said."""
+def converse(unbroken_model: Model, resumed_model: Model, number: int, session: Path) -> int:
+    """Return the number of tokens of a conversation that is also saved and resumed after each answer."""
     pick = random.Random(number)
     options = settings(pick)
-    one, other = whole.chat(**options), broken.chat(**options)
+    unbroken, resumed = unbroken_model.chat(**options), resumed_model.chat(**options)
     tokens = 0
     for _ in range(6):
-        asked = pick.choice(QUESTIONS).format(pick.randrange(1, 20), pick.randrange(1, 20))
-        said = say(other, asked)
-        assert said == say(one, asked)
-        tokens += len(said)
-        other.save(place)
-        other = broken.resume(place)
+        question = pick.choice(QUESTIONS).format(pick.randrange(1, 20), pick.randrange(1, 20))
+        answer = ask(resumed, question)
+        assert answer == ask(unbroken, question)
+        tokens += len(answer)
+        resumed.save(session)
+        resumed = resumed_model.resume(session)
     return tokens
 
 
-def test_soak(exported_tiny: Callable[..., Path], tmp_path: Path) -> None:
+def test_memory_stays_constant_over_conversations(exported_tiny: Callable[..., Path], tmp_path: Path) -> None:
     tiny = exported_tiny("int8")
     memory: list[int] = []  # bytes, after every conversation
     tokens, load = 0, hamburger_edge.load

@@ -1,4 +1,4 @@
-"""A bundle in optimum behaves like its other decoders, and `optimum-cli` writes what our export writes."""
+"""A bundle in optimum behaves like its other decoders, and `optimum-cli` writes the same bundle."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def model(bundle: Path) -> Iterator[ORTHamburgerForCausalLM]:
     model.close()
 
 
-def test_it_is_one_of_optimum_s_models(model: ORTHamburgerForCausalLM, bundle: Path) -> None:
+def test_model_is_an_optimum_decoder(model: ORTHamburgerForCausalLM, bundle: Path) -> None:
     assert isinstance(model, ORTModelForCausalLM | ORTModel)
     config = HamburgerHFConfig.from_pretrained(bundle)
     assert config.model_type == model.config.model_type == "hamburger"
@@ -61,24 +61,24 @@ def test_it_is_one_of_optimum_s_models(model: ORTHamburgerForCausalLM, bundle: P
     ],
     ids=str,
 )
-def test_it_says_what_the_bundle_says(
+def test_generate_equals_the_bundle(
     options: dict[str, Any], model: ORTHamburgerForCausalLM, bundle: Path
 ) -> None:
-    named = {"max_new_tokens": 20, "return_dict_in_generate": True, "do_sample": "seed" in options}
-    found = model.generate(PROMPT, **named, **options, top_k=0)
-    with hamburger_edge.load(bundle, threads=1) as ours:
-        expected = ours.generate(PROMPT[0].tolist(), max_tokens=20, **options)
-    assert found.groups == [expected.groups]
+    lengths = {"max_new_tokens": 20, "return_dict_in_generate": True, "do_sample": "seed" in options}
+    output = model.generate(PROMPT, **lengths, **options, top_k=0)
+    with hamburger_edge.load(bundle, threads=1) as bundle_model:
+        expected = bundle_model.generate(PROMPT[0].tolist(), max_tokens=20, **options)
+    assert output.groups == [expected.groups]
 
 
-def test_forward_reads_plainly_whatever_the_padding(model: ORTHamburgerForCausalLM) -> None:
+def test_forward_ignores_padding(model: ORTHamburgerForCausalLM) -> None:
     padded, mask = torch.tensor([[0, 5, 6, 7]]), torch.tensor([[0, 1, 1, 1]])
     alone = model(PROMPT).logits
     torch.testing.assert_close(model(padded, attention_mask=mask).logits[:, 1:], alone)
     assert alone[0, -1].argmax() == model.generate(PROMPT, max_new_tokens=1)[0, -1]
 
 
-def test_pipelines_of_both_say_what_generate_says(
+def test_pipelines_of_optimum_and_transformers_equal_generate(
     model: ORTHamburgerForCausalLM,
     bundle: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -90,14 +90,14 @@ def test_pipelines_of_both_say_what_generate_says(
     ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt")
     answer = model.generate(ids, max_new_tokens=12)[0, ids.shape[1] :]
     expected = [*chat, {"role": "assistant", "content": tokenizer.decode(answer, skip_special_tokens=True)}]
-    for made in (pipeline, plain_pipeline):
-        talk = made("text-generation", model=model, tokenizer=tokenizer)
-        [found] = talk(chat, max_new_tokens=12, do_sample=False)
-        assert found["generated_text"] == expected
-    assert "is not supported" not in caplog.text  # which transformers says of classes that it cannot name
+    for make_pipeline in (pipeline, plain_pipeline):
+        generator = make_pipeline("text-generation", model=model, tokenizer=tokenizer)
+        [output] = generator(chat, max_new_tokens=12, do_sample=False)
+        assert output["generated_text"] == expected
+    assert "is not supported" not in caplog.text  # transformers logs this for an unknown class
 
 
-def test_what_is_saved_is_the_bundle(model: ORTHamburgerForCausalLM, bundle: Path, tmp_path: Path) -> None:
+def test_saved_model_is_the_bundle(model: ORTHamburgerForCausalLM, bundle: Path, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     HamburgerTokenizer.from_pretrained(bundle).save_pretrained(tmp_path)
     check_files(tmp_path / "onnx", load_manifest(tmp_path / "onnx"), hashes=True)
@@ -111,12 +111,12 @@ def test_what_is_saved_is_the_bundle(model: ORTHamburgerForCausalLM, bundle: Pat
 
 
 @pytest.mark.parametrize("options", [{"export": True}, {"subfolder": "x"}, {"speed": 3}])
-def test_what_a_bundle_cannot_do_is_refused_by_name(options: dict[str, Any], bundle: Path) -> None:
+def test_unsupported_loading_option_is_refused_by_name(options: dict[str, Any], bundle: Path) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         ORTHamburgerForCausalLM.from_pretrained(bundle, **options)
 
 
-def test_without_optimum_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_optimum_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("optimum", "optimum.onnxruntime"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "hamburger_edge.integrations.optimum")
@@ -134,7 +134,7 @@ def optimum_cli(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--format", "gguf", "--precision", "int8"]], ids=["onnx", "gguf"])
-def test_the_bundle_is_the_same_byte_for_byte(options: list[str], tmp_path: Path) -> None:
+def test_optimum_cli_writes_the_bundle_of_our_export(options: list[str], tmp_path: Path) -> None:
     checkpoint = saved_toy(tmp_path / "checkpoint")
     done = optimum_cli("hamburger", "--model", checkpoint, tmp_path / "theirs", *options)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -145,7 +145,7 @@ def test_the_bundle_is_the_same_byte_for_byte(options: list[str], tmp_path: Path
     assert ours == contents(tmp_path / "theirs")
 
 
-def test_errors_are_one_line(tmp_path: Path) -> None:
+def test_optimum_cli_error_is_one_line(tmp_path: Path) -> None:
     done = optimum_cli("hamburger", "--model", tmp_path / "nowhere", tmp_path / "bundle")
     assert done.returncode == 1
     [line] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
@@ -154,7 +154,7 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "bundle").exists()
 
 
-def test_it_has_our_options_and_stands_beside_optimum_s_own_exports() -> None:
-    shown = optimum_cli("hamburger", "--help").stdout
-    assert not [option.flags[0] for option in OPTIONS if option.flags[0] not in shown]
+def test_optimum_cli_lists_our_options_and_keeps_onnx() -> None:
+    help_text = optimum_cli("hamburger", "--help").stdout
+    assert not [option.flags[0] for option in OPTIONS if option.flags[0] not in help_text]
     assert {"onnx", "hamburger"} <= set(re.findall(r"\w+", optimum_cli("--help").stdout))

@@ -1,4 +1,4 @@
-"""A HAMburger in transformers behaves like any other model there, and says what it says elsewhere."""
+"""A HAMburger in transformers behaves like its other models and generates the runtime's tokens."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def prompt(tokenizer: Any) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of random weights, which goes on until it is stopped and says groups of every length."""
+    """A checkpoint of random weights: it generates groups of each length and no end token."""
     folder = tmp_path_factory.mktemp("toy")
-    return save_toy(folder / "checkpoint", toy_checkpoint(folder / "made", draft_vocab_size=100))
+    return save_toy(folder / "checkpoint", toy_checkpoint(folder / "parts", draft_vocab_size=100))
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def toy_model(toy: Path) -> HamburgerForCausalLM:
     return HamburgerForCausalLM.from_pretrained(toy)
 
 
-def said(model: HamburgerForCausalLM, prompt: torch.Tensor, **options: Any) -> list[int]:
+def answer_tokens(model: HamburgerForCausalLM, prompt: torch.Tensor, **options: Any) -> list[int]:
     [row] = model.generate(prompt, **options).tolist()
     assert row[: prompt.shape[1]] == prompt[0].tolist()
     return row[prompt.shape[1] :]
@@ -86,7 +86,7 @@ def said(model: HamburgerForCausalLM, prompt: torch.Tensor, **options: Any) -> l
 # -- reading and saving --------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_folder_and_a_built_in_name_are_read(model: HamburgerForCausalLM) -> None:
+def test_folder_and_built_in_name_load_the_same_model(model: HamburgerForCausalLM) -> None:
     assert not model.training
     named = HamburgerForCausalLM.from_pretrained("tiny")
     same_weights(named.hamburger, model.hamburger)
@@ -98,8 +98,8 @@ def test_a_checkpoint_folder_and_a_built_in_name_are_read(model: HamburgerForCau
         _ = config.num_experts
 
 
-def test_what_is_saved_stands_alone_and_is_read_by_all(toy: Path, tmp_path: Path) -> None:
-    """With what a task found out: its recommended mode, what answers begin with, and text to round by."""
+def test_saved_model_is_complete_and_loads_everywhere(toy: Path, tmp_path: Path) -> None:
+    """It keeps the recommended mode, the answer prefix and the calibration text."""
     tuned, folder = Path(shutil.copytree(toy, tmp_path / "tuned")), tmp_path / "saved"
     recommended = {"mode": "verify", "confidence": 0.6}
     write_into(tuned, recommended=recommended, answer_prefix=[5, 6])
@@ -109,7 +109,7 @@ def test_what_is_saved_stands_alone_and_is_read_by_all(toy: Path, tmp_path: Path
     assert (model.generation_config.mode, model.generation_config.confidence) == ("verify", 0.6)
     model.generation_config.confidence = 0.7
     tokenizer.save_pretrained(folder)
-    for _ in range(2):  # the second time over itself
+    for _ in range(2):  # the second call replaces the first
         model.save_pretrained(folder)
     assert not list(folder.glob(".saving*"))
     again = AutoModelForCausalLM.from_pretrained(folder)
@@ -117,7 +117,7 @@ def test_what_is_saved_stands_alone_and_is_read_by_all(toy: Path, tmp_path: Path
     assert again.generation_config.confidence == 0.7
     assert again.generation_config.eos_token_id == [2]
     assert json.loads((folder / "config.json").read_text())["model_type"] == "hamburger"
-    same_weights(load_checkpoint(folder).model, model.hamburger)  # what `export` reads
+    same_weights(load_checkpoint(folder).model, model.hamburger)  # as `export` loads it
     assert (folder / "tokenizer.json").read_bytes() == (toy / "tokenizer.json").read_bytes()
     manifest = json.loads((folder / "hamburger.json").read_text())
     assert (manifest["recommended"], manifest["answer_prefix"]) == (recommended, [5, 6])
@@ -131,12 +131,12 @@ def test_what_is_saved_stands_alone_and_is_read_by_all(toy: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("options", [{"torch_dtype": "float16"}, {"device_map": "cuda"}, {"speed": 3}])
-def test_what_loading_cannot_do_is_refused_by_name(options: dict[str, Any]) -> None:
+def test_unsupported_loading_option_is_refused_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
         HamburgerForCausalLM.from_pretrained(TINY, **options)
 
 
-def test_a_model_is_read_by_its_own_configuration_only(toy: Path) -> None:
+def test_configuration_of_another_model_is_refused(toy: Path) -> None:
     with pytest.raises(CheckpointError, match="configuration"):
         HamburgerForCausalLM.from_pretrained(TINY, config=HamburgerHFConfig.from_pretrained(toy))
 
@@ -144,16 +144,14 @@ def test_a_model_is_read_by_its_own_configuration_only(toy: Path) -> None:
 # -- forward -------------------------------------------------------------------------------------------
 
 
-def test_forward_reads_plainly_whatever_the_padding(
-    model: HamburgerForCausalLM, prompt: torch.Tensor
-) -> None:
+def test_forward_ignores_padding(model: HamburgerForCausalLM, prompt: torch.Tensor) -> None:
     with torch.no_grad():
         alone = model(prompt).logits
         padded = torch.cat([torch.zeros(1, 3, dtype=torch.long), prompt], dim=1)
         mask = torch.tensor([[0] * 3 + [1] * prompt.shape[1]])
         batch = model(padded, attention_mask=mask).logits
     torch.testing.assert_close(batch[:, 3:], alone, atol=1e-4, rtol=1e-4)
-    assert int(alone[0, -1].argmax()) == said(model, prompt, confidence=1.0)[0]
+    assert int(alone[0, -1].argmax()) == answer_tokens(model, prompt, confidence=1.0)[0]
     with pytest.raises(InputError, match="past_key_values"):
         model(prompt, past_key_values=())
 
@@ -171,18 +169,18 @@ def test_gradients_reach_the_base(toy: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"mode": "plain"}, MERGED, {"mode": "verify"}, {}])
-def test_generate_says_what_the_model_says_elsewhere(
+def test_generate_equals_the_runtime(
     options: dict[str, Any], model: HamburgerForCausalLM, prompt: torch.Tensor
 ) -> None:
-    found = model.generate(prompt, return_dict_in_generate=True, **options)
-    with hamburger_edge.load(TINY) as ours:
-        expected = ours.generate(QUESTION, **options)
-    assert found.groups == [expected.groups]
-    assert found.sequences[0, prompt.shape[1] :].tolist() == expected.tokens
+    output = model.generate(prompt, return_dict_in_generate=True, **options)
+    with hamburger_edge.load(TINY) as runtime_model:
+        expected = runtime_model.generate(QUESTION, **options)
+    assert output.groups == [expected.groups]
+    assert output.sequences[0, prompt.shape[1] :].tolist() == expected.tokens
     assert options != MERGED or max(map(len, expected.groups)) > 1
 
 
-def test_rows_are_answered_one_by_one_and_padded(
+def test_batch_rows_equal_single_answers(
     model: HamburgerForCausalLM, tokenizer: Any, toy_model: HamburgerForCausalLM
 ) -> None:
     texts = ["What is 7 plus 8?", "Count from 3 to 9."]
@@ -193,9 +191,9 @@ def test_rows_are_answered_one_by_one_and_padded(
         alone = model.generate(**tokenizer(text, return_tensors="pt"), return_dict_in_generate=True)
         assert [groups] == alone.groups
         assert str(alone.sequences[0].tolist())[1:-1] in str(row)
-    padded = torch.tensor([[0, 0, *SHORT[0]]])  # random weights answer otherwise for any token more
-    held = toy_model.generate(padded, attention_mask=(padded > 0).long(), max_new_tokens=9)
-    assert held[0, 2:].tolist() == toy_model.generate(SHORT, max_new_tokens=9)[0].tolist()
+    padded = torch.tensor([[0, 0, *SHORT[0]]])  # one more prompt token would change the answer
+    answer = toy_model.generate(padded, attention_mask=(padded > 0).long(), max_new_tokens=9)
+    assert answer[0, 2:].tolist() == toy_model.generate(SHORT, max_new_tokens=9)[0].tolist()
 
 
 @pytest.mark.parametrize(
@@ -206,17 +204,19 @@ def test_rows_are_answered_one_by_one_and_padded(
         ({"generation_config": GenerationConfig(max_length=8)}, 5),
     ],
 )
-def test_lengths(settings: dict[str, Any], tokens: int, toy_model: HamburgerForCausalLM) -> None:
-    assert len(said(toy_model, SHORT, eos_token_id=None, **settings)) == tokens
+def test_length_limits_set_the_number_of_tokens(
+    settings: dict[str, Any], tokens: int, toy_model: HamburgerForCausalLM
+) -> None:
+    assert len(answer_tokens(toy_model, SHORT, eos_token_id=None, **settings)) == tokens
     with pytest.raises(InputError, match="max_length"):
         toy_model.generate(SHORT, max_length=3)
 
 
-def test_an_answer_ends_where_it_is_told_to(
+def test_answer_ends_at_each_stopping_rule(
     model: HamburgerForCausalLM, prompt: torch.Tensor, tokenizer: Any
 ) -> None:
-    """By another end token, a criterion after any token of a group, time or a text."""
-    whole = said(model, prompt, **MERGED)
+    """An end token, a criterion after any token of a group, a time limit, a stop string."""
+    whole = answer_tokens(model, prompt, **MERGED)
 
     class After(StoppingCriteria):
         def __call__(self, ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
@@ -224,16 +224,19 @@ def test_an_answer_ends_where_it_is_told_to(
                 model.generate(prompt)
             return torch.tensor([ids.shape[1] >= prompt.shape[1] + 6])
 
-    ended = said(model, prompt, confidence=1.0, eos_token_id=whole[3])
+    ended = answer_tokens(model, prompt, confidence=1.0, eos_token_id=whole[3])
     assert ended == whole[: whole.index(whole[3]) + 1]
-    assert said(model, prompt, **MERGED, stopping_criteria=[After()]) == whole[:6]
-    assert said(model, prompt, **MERGED, max_time=1e-9) == whole[:1]
-    assert tokenizer.decode(said(model, prompt, stop_strings=["15"], tokenizer=tokenizer)) == "7 plus 8 is 15"
+    assert answer_tokens(model, prompt, **MERGED, stopping_criteria=[After()]) == whole[:6]
+    assert answer_tokens(model, prompt, **MERGED, max_time=1e-9) == whole[:1]
+    assert (
+        tokenizer.decode(answer_tokens(model, prompt, stop_strings=["15"], tokenizer=tokenizer))
+        == "7 plus 8 is 15"
+    )
     with pytest.raises(InputError, match="tokenizer="):
         model.generate(prompt, stop_strings=["15"])
 
 
-def test_a_streamer_hears_the_answer_in_another_thread(
+def test_streamer_receives_the_answer_in_another_thread(
     model: HamburgerForCausalLM, prompt: torch.Tensor, tokenizer: Any
 ) -> None:
     streamer = TextIteratorStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
@@ -241,14 +244,14 @@ def test_a_streamer_hears_the_answer_in_another_thread(
     thread.start()
     pieces = list(streamer)
     thread.join()
-    assert "".join(pieces) == tokenizer.decode(said(model, prompt), skip_special_tokens=True)
+    assert "".join(pieces) == tokenizer.decode(answer_tokens(model, prompt), skip_special_tokens=True)
     assert len([piece for piece in pieces if piece]) > 1
     with pytest.raises(InputError, match="streamer"):
         model.generate(torch.cat([prompt, prompt]), streamer=streamer)
 
 
 @pytest.mark.parametrize("mode", ["merge", "hybrid", "verify"])
-def test_logits_processors_hold_for_every_token(
+def test_logits_processors_constrain_every_token(
     mode: str, toy: Path, toy_model: HamburgerForCausalLM, tmp_path: Path
 ) -> None:
     lengths = []
@@ -261,26 +264,30 @@ def test_logits_processors_hold_for_every_token(
             return scores
 
     options: dict[str, Any] = {"max_new_tokens": 24, "eos_token_id": None, "mode": mode, "confidence": 0.0}
-    assert any(token % 2 for token in said(toy_model, SHORT, **options))
-    held = said(toy_model, SHORT, logits_processor=[OnlyEven()], **options)
-    assert not any(token % 2 for token in held)
+    assert any(token % 2 for token in answer_tokens(toy_model, SHORT, **options))
+    even_tokens = answer_tokens(toy_model, SHORT, logits_processor=[OnlyEven()], **options)
+    assert not any(token % 2 for token in even_tokens)
     assert {3, 4} <= set(lengths)
-    # of what all answers begin with, the base checks the first token only
-    opened = Path(shutil.copytree(toy, tmp_path / "opened"))
-    write_into(opened, answer_prefix=[held[0], 21, 23])
-    held = said(HamburgerForCausalLM.from_pretrained(opened), SHORT, logits_processor=[OnlyEven()], **options)
-    assert not any(token % 2 for token in held)
+    # the base checks only the first token of an answer prefix
+    with_prefix = Path(shutil.copytree(toy, tmp_path / "with_prefix"))
+    write_into(with_prefix, answer_prefix=[even_tokens[0], 21, 23])
+    even_tokens = answer_tokens(
+        HamburgerForCausalLM.from_pretrained(with_prefix), SHORT, logits_processor=[OnlyEven()], **options
+    )
+    assert not any(token % 2 for token in even_tokens)
     options["prefix_allowed_tokens_fn"] = lambda _, ids: [9, 10 + len(ids)]
-    assert all(token in (9, 13 + place) for place, token in enumerate(said(toy_model, SHORT, **options)))
+    assert all(
+        token in (9, 13 + index) for index, token in enumerate(answer_tokens(toy_model, SHORT, **options))
+    )
 
 
 @pytest.mark.parametrize("mode", ["merge", "hybrid", "verify"])
-def test_where_no_draft_token_is_allowed_the_base_chooses(mode: str, toy_model: HamburgerForCausalLM) -> None:
+def test_base_chooses_where_no_draft_token_is_allowed(mode: str, toy_model: HamburgerForCausalLM) -> None:
     drafts = toy_model.hamburger.draft_vocab.tolist()
     outside = sorted(set(range(toy_model.config.vocab_size)) - set(drafts))[:2]
     options: dict[str, Any] = {"max_new_tokens": 6, "eos_token_id": None, "mode": mode, "confidence": 0.0}
-    held = said(toy_model, SHORT, prefix_allowed_tokens_fn=lambda *_: outside, **options)
-    assert set(held) <= {*outside}
+    answer = answer_tokens(toy_model, SHORT, prefix_allowed_tokens_fn=lambda *_: outside, **options)
+    assert set(answer) <= {*outside}
 
 
 SETTINGS: list[dict[str, Any]] = [
@@ -299,17 +306,20 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: next(iter(settings)))
-def test_settings_hold_for_drafted_tokens_as_for_plain_ones(
+def test_verify_equals_plain_decoding_under_each_setting(
     settings: dict[str, Any], toy_model: HamburgerForCausalLM
 ) -> None:
     prompt = torch.tensor([[5, 6, 7, 5, 6]])
-    plain = said(toy_model, prompt, confidence=1.0, max_new_tokens=20, **settings)
-    assert said(toy_model, prompt, confidence=0.0, mode="verify", max_new_tokens=20, **settings) == plain
+    plain = answer_tokens(toy_model, prompt, confidence=1.0, max_new_tokens=20, **settings)
+    assert (
+        answer_tokens(toy_model, prompt, confidence=0.0, mode="verify", max_new_tokens=20, **settings)
+        == plain
+    )
     config = GenerationConfig(confidence=1.0, max_new_tokens=20, **settings)
-    assert said(toy_model, prompt, generation_config=config) == plain
+    assert answer_tokens(toy_model, prompt, generation_config=config) == plain
 
 
-def test_draws_follow_the_seed(toy_model: HamburgerForCausalLM) -> None:
+def test_sampling_follows_the_seed(toy_model: HamburgerForCausalLM) -> None:
     options: dict[str, Any] = {"do_sample": True, "max_new_tokens": 24, "temperature": 3.0, "top_k": 0}
     rows = []
     for _ in range(2):
@@ -319,10 +329,12 @@ def test_draws_follow_the_seed(toy_model: HamburgerForCausalLM) -> None:
     assert len({tuple(row) for row in rows[0]}) == 3
 
 
-def test_structures_are_followed(model: HamburgerForCausalLM, prompt: torch.Tensor, tokenizer: Any) -> None:
+def test_regex_constrains_the_answer(
+    model: HamburgerForCausalLM, prompt: torch.Tensor, tokenizer: Any
+) -> None:
     pytest.importorskip("llguidance", reason="llguidance is not installed: pip install '.[structured]'")
-    found = said(model, prompt, regex=r"7 plus 8 is \d\d\.")
-    assert tokenizer.decode(found, skip_special_tokens=True) == "7 plus 8 is 15."
+    answer = answer_tokens(model, prompt, regex=r"7 plus 8 is \d\d\.")
+    assert tokenizer.decode(answer, skip_special_tokens=True) == "7 plus 8 is 15."
     [token] = {token for token in tokenizer("!").input_ids if tokenizer.decode(token) == "!"}
     with pytest.raises(InputError, match=f"the structure needs token {token} here, which is banned"):
         model.generate(prompt, regex="[a-c]{2}!", suppress_tokens=[token])
@@ -340,7 +352,7 @@ def test_structures_are_followed(model: HamburgerForCausalLM, prompt: torch.Tens
     ],
     ids=lambda settings: next(iter(settings)),
 )
-def test_what_the_loop_cannot_do_is_refused_by_name(
+def test_unsupported_setting_is_refused_by_name(
     settings: dict[str, Any], model: HamburgerForCausalLM, prompt: torch.Tensor
 ) -> None:
     with pytest.raises(InputError, match=next(iter(settings))):
@@ -350,25 +362,30 @@ def test_what_the_loop_cannot_do_is_refused_by_name(
 # -- pipelines -----------------------------------------------------------------------------------------
 
 
-def test_a_pipeline_says_what_generate_says(
+def test_pipeline_equals_generate(
     model: HamburgerForCausalLM, prompt: torch.Tensor, tokenizer: Any, tmp_path: Path
 ) -> None:
     model.save_pretrained(tmp_path / "saved")
-    talk = pipeline("text-generation", model=str(tmp_path / "saved"))
+    generator = pipeline("text-generation", model=str(tmp_path / "saved"))
     for options in ({"confidence": 0.8}, {"confidence": 1.0, "max_new_tokens": 5}):
-        [found] = talk(CHAT, do_sample=False, **options)
-        answer = tokenizer.decode(said(model, prompt, **options), skip_special_tokens=True)
-        assert found["generated_text"] == [*CHAT, {"role": "assistant", "content": answer}]
-    [found] = talk("The capital of", do_sample=False, return_tensors=True)
+        [output] = generator(CHAT, do_sample=False, **options)
+        answer = tokenizer.decode(answer_tokens(model, prompt, **options), skip_special_tokens=True)
+        assert output["generated_text"] == [*CHAT, {"role": "assistant", "content": answer}]
+    [output] = generator("The capital of", do_sample=False, return_tensors=True)
     ids = tokenizer("The capital of", return_tensors="pt").input_ids
-    assert found["generated_token_ids"] == model.generate(ids)[0].tolist()
+    assert output["generated_token_ids"] == model.generate(ids)[0].tolist()
 
 
-def test_the_chat_template_writes_what_ours_writes(tokenizer: Any) -> None:
-    with hamburger_edge.load(TINY) as ours:
-        encode, template = ours.tokenizer.encode_parts, ours.template
+def test_chat_template_equals_runtime_template(tokenizer: Any) -> None:
+    with hamburger_edge.load(TINY) as runtime_model:
+        encode, template = runtime_model.tokenizer.encode_parts, runtime_model.template
     for system in (None, "Be brief."):
         turns = [{"role": "system", "content": system}] if system else []
-        more = [*turns, *CHAT, {"role": "assistant", "content": "15."}, {"role": "user", "content": "And 9?"}]
+        messages = [
+            *turns,
+            *CHAT,
+            {"role": "assistant", "content": "15."},
+            {"role": "user", "content": "And 9?"},
+        ]
         parts = [*template.first_turn(QUESTION, system), ("15.", False), *template.next_turn("And 9?")]
-        assert tokenizer.apply_chat_template(more, add_generation_prompt=True) == encode(parts)
+        assert tokenizer.apply_chat_template(messages, add_generation_prompt=True) == encode(parts)

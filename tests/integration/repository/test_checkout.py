@@ -17,7 +17,7 @@ def git(*words: str) -> str:
     return subprocess.check_output(["git", *words], cwd=ROOT, text=True)
 
 
-def test_nothing_tracked_is_private_heavy_or_long() -> None:
+def test_tracked_files_are_small() -> None:
     tracked = [file for file in git("ls-files").splitlines() if (ROOT / file).is_file()]
     assert sum((ROOT / file).stat().st_size for file in tracked) < 80 << 20  # most of it is models/zoo
     heavy = {Path(file).name for file in tracked if file.endswith((".pt", ".ckpt", ".bin", ".pkl"))}
@@ -26,7 +26,7 @@ def test_nothing_tracked_is_private_heavy_or_long() -> None:
     assert not [file for file in code if len((ROOT / file).read_text().splitlines()) > 600]
 
 
-def test_links_let_editors_and_mypy_find_every_package() -> None:
+def test_links_lead_mypy_and_editors_to_every_package() -> None:
     staged = re.findall(r"120000 (\w+) \d\t(.*)", git("ls-files", "--stage", PROJECT))
     links = {name: git("cat-file", "blob", blob) for blob, name in staged}
     assert links == {f"{PROJECT}/{part}": f"../{part}" for part in SISTERS}
@@ -45,16 +45,16 @@ for words in (["verify", bundle, "--against", "tiny"],
 """
 
 
-def test_a_command_names_the_extra_that_it_lacks(bundle: Path, tmp_path: Path) -> None:
+def test_command_names_its_missing_extra(bundle: Path, tmp_path: Path) -> None:
     home = {**os.environ, "HAMBURGER_EDGE_HOME": str(tmp_path / "home")}
     done = without_extras(COMMANDS, bundle, tmp_path, tmp_path / "new", env=home)
     *lacking, bench, nowhere, verified, bundled, built_in = re.split(r"code (?=\d)", done.stderr)[:-1]
-    for said in lacking:
+    for message in lacking:
         assert re.search(
-            r"error: \w+ is not installed: run  pip install '\.\[\w+\]'  in the checkout\n$", said
-        ), said
+            r"error: \w+ is not installed: run  pip install '\.\[\w+\]'  in the checkout\n$", message
+        ), message
     assert "Traceback" not in done.stderr
-    assert "context of 512 is too short" in bench  # which wants no extra to get that far
+    assert "context of 512 is too short" in bench  # --quick needs no extra before this error
     assert "error: nope: no such folder" in nowhere
     assert "error" not in verified + bundled + built_in
     assert re.search(r": the hashes of \d+ files are right\nnot compared with its checkpoint: ", done.stdout)
@@ -62,7 +62,7 @@ def test_a_command_names_the_extra_that_it_lacks(bundle: Path, tmp_path: Path) -
     assert done.stdout.splitlines()[-1].endswith("15.")
 
 
-def test_importing_the_core_stays_light() -> None:
+def test_core_imports_no_extra() -> None:
     code = "import sys, hamburger_edge; assert 'onnxruntime' not in sys.modules\n"
     code += "import hamburger_edge.cli.main, hamburger_edge.loop.grammar, numpy, onnxruntime\n"
     code += "print('\\n'.join(sys.modules))"

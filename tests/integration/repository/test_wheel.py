@@ -18,11 +18,10 @@ from hamburger_edge.models.checkpoints.built_in import NAMES
 
 pytestmark = pytest.mark.slow
 
-# They import at their top what this environment may lack.
+# Modules that import an optional package at their top.
 UNBUILT = {("integrations", "optimum.py")}
-FOR_OPTIMUM = (
-    ROOT / PROJECT / "integrations" / "optimum_commands"
-)  # installed where optimum looks for commands
+# Installed among optimum's commands.
+FOR_OPTIMUM = ROOT / PROJECT / "integrations" / "optimum_commands"
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +53,11 @@ def environment(folder: Path, *wheels: Path) -> Path:
 
 
 def site_packages(python: Path) -> Path:
-    found = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    return Path(subprocess.check_output([str(python), "-c", found], text=True).strip())
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return Path(subprocess.check_output([str(python), "-c", code], text=True).strip())
 
 
-def test_the_core_is_light_and_the_zoo_brings_the_checkpoints(wheels: tuple[Path, Path]) -> None:
+def test_core_wheel_is_small_and_zoo_wheel_holds_checkpoints(wheels: tuple[Path, Path]) -> None:
     core, zoo = wheels
     assert core.stat().st_size < 1_000_000
     version = core.name.removeprefix("hamburger_edge")
@@ -77,17 +76,17 @@ def test_the_core_is_light_and_the_zoo_brings_the_checkpoints(wheels: tuple[Path
     assert {name for name in in_core if name.startswith(f"{PROJECT}/serve/page/")} == page
 
 
-def test_the_core_alone_runs_a_bundle_and_says_where_the_rest_is(
+def test_core_wheel_runs_a_bundle_and_names_missing_parts(
     wheels: tuple[Path, Path], bundle: Path, tmp_path: Path
 ) -> None:
-    """The built-in models are another wheel; other programs are measured from a checkout."""
+    """The built-in models are in another wheel, the peers of `bench` in a checkout."""
     python = environment(tmp_path / "core", wheels[0])
     run = [python, "-m", "hamburger_edge", "run", bundle, "Hi", "--max-tokens", "3"]
     assert subprocess.check_output(run, cwd=tmp_path).strip()
     zoo = "the built-in model {} is not installed: run  pip install ./models/zoo  in the checkout\n".format
     peers = "{} is not in an installed package".format
     bench = ["bench", str(bundle), "--quick"]
-    for words, told in (
+    for words, message in (
         (["demo"], zoo("voice-commands")),
         (["run", "tiny", "Hi"], zoo("tiny")),
         ([*bench, "--peers"], peers("--peers")),
@@ -97,10 +96,10 @@ def test_the_core_alone_runs_a_bundle_and_says_where_the_rest_is(
         command = [python, "-m", "hamburger_edge", *words]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 1
-        assert f"error: {told}" in done.stderr
+        assert f"error: {message}" in done.stderr
 
 
-def test_wheels_are_whole_outside_the_checkout(wheels: tuple[Path, Path], tmp_path: Path) -> None:
+def test_both_wheels_install_each_module_once(wheels: tuple[Path, Path], tmp_path: Path) -> None:
     python = environment(tmp_path / "both", *wheels)
     shipped = {
         name: path
@@ -122,13 +121,12 @@ def test_wheels_are_whole_outside_the_checkout(wheels: tuple[Path, Path], tmp_pa
     )
     printed = subprocess.run([str(python), "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert printed.returncode == 0, printed.stderr
-    *_, told, answer = printed.stdout.splitlines()
-    built_in, *places = json.loads(told)
-    assert not [place for place in places if str(ROOT) in place]
+    *_, report, answer = printed.stdout.splitlines()
+    built_in, *paths = json.loads(report)
+    assert not [path for path in paths if str(ROOT) in path]
     assert built_in == sorted(NAMES)
     assert answer == "The capital of Norway is Oslo."
 
-    # and each module is there once
     installed = site_packages(python) / "hamburger_edge"
     inside = ROOT / PROJECT
     expected = {p.relative_to(inside if p.is_relative_to(inside) else ROOT) for p in shipped.values()}

@@ -39,7 +39,7 @@ const [prompt, done] = arguments;
 """
 
 
-def test_it_runs_in_a_page(tiny: Path, tmp_path: Path) -> None:
+def test_ai_sdk_in_a_page_equals_python(tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "tiny").symlink_to(tiny)
     (tmp_path / "node_modules").symlink_to(PACKAGES)
     (tmp_path / "entry.js").write_text(ENTRY)
@@ -52,11 +52,11 @@ def test_it_runs_in_a_page(tiny: Path, tmp_path: Path) -> None:
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=300)
     prompt = "What is the capital of Norway?"
     with hamburger_edge.load(tiny, threads=1) as model:
-        here = model.generate(prompt)
+        expected = model.generate(prompt)
     with site(tmp_path) as address, browsing() as browser:
         browser.driver.set_script_timeout(120)
         browser.driver.get(address)
-        said: Any = browser.driver.execute_async_script(ASK, prompt)
-    assert said["text"] == said["streamed"] == here.text
-    assert said["tokens"] == len(here.tokens)
-    assert said["output"] in ("yes", "no")
+        result: Any = browser.driver.execute_async_script(ASK, prompt)
+    assert result["text"] == result["streamed"] == expected.text
+    assert result["tokens"] == len(expected.tokens)
+    assert result["output"] in ("yes", "no")

@@ -1,4 +1,4 @@
-"""ONNX Runtime and llama.cpp compute what PyTorch computes, and come back exactly to where they were."""
+"""ONNX Runtime and llama.cpp equal PyTorch, and truncate and restore give the same bits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GRAPHS: Toys = {
     "slot": {**BY_SLOT, "micro_final_norm": False, "tied_head": False},
     "untied draft vocabulary": {**UNTAPPED, "draft_vocab_size": 30},
     "onto the last": {**CHANGES, "merge_residual": "last"},
-    # windows of 4 slots, and of 3: the steps below go on for three times as many
+    # windows of 4 and 3 slots; the steps below fill three times as many
     "gemma-3": GEMMA,
     "gemma-3 by slot": {**GEMMA, "position_rule": "slot", "window": 3, "draft_vocab_size": 40},
     "gemma-3 portable": {**GEMMA, "position_rule": "slot", "flavor": "portable"},
@@ -71,7 +71,7 @@ Pair = tuple[Any, TorchBackend]
 
 @pytest.fixture
 def pair(request: pytest.FixtureRequest, bundles: Callable[..., Path], tmp_path: Path) -> Iterator[Pair]:
-    """A backend, and PyTorch's with the same weights."""
+    """A backend and the PyTorch backend with the same weights."""
     if request.param in GGUF:
         if importlib.util.find_spec("llama_cpp") is None:
             pytest.skip("llama_cpp is not installed")
@@ -116,8 +116,8 @@ def test_every_step_equals_pytorch(pair: Pair) -> None:
         micro_steps(got.features[0], want.features[0], group[:-1])
         got, want = both([group], [0])
     assert ours.slots == reference.slots == len(PROMPT) + len(GROUPS)
-    # calls whose positions have gaps; into an empty cache the fused operator would count for itself, unless
-    # it is told of a slot more than there is; the last one reads out several rows
+    # Calls whose positions have gaps. In an empty cache the fused operator derives its own positions, unless
+    # the total length is one slot longer. The last call reads out several rows.
     for slots, rows in ((1, [5]), (0, [1, 6, 3])):
         for part in (ours, reference, ledger):
             part.truncate(slots)
@@ -148,8 +148,8 @@ def test_truncate_and_snapshot_restore_exactly(pair: Pair) -> None:
     saved, slots = backend.snapshot(), backend.slots
     first = feed(backend, [(11,)], [0], ledger).logits.copy()
     feed(backend, [(3,)], [0], ledger)
-    for way in ("truncate", "truncate", "restore"):
-        if way == "truncate":
+    for operation in ("truncate", "truncate", "restore"):
+        if operation == "truncate":
             backend.truncate(slots)
         else:
             backend.truncate(0)
@@ -161,9 +161,11 @@ def test_truncate_and_snapshot_restore_exactly(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", ROUNDED, indirect=True)
-def test_a_row_does_not_depend_on_the_other_rows_of_its_call(pair: Pair) -> None:
-    """Bit for bit: integer products once rounded all rows of a call with one scale, and 4-bit products have
-    another kernel for the last row of an odd number. (In float32 a single row may differ in the last bits.)
+def test_row_is_independent_of_the_other_rows_of_its_call(pair: Pair) -> None:
+    """Integer products once rounded all rows of a call with one scale.
+
+    4-bit products have another kernel for the last row of an odd number. Float32 is not compared here,
+    because its rows may differ in the last bits.
     """
     backend, _ = pair
     groups = [*PROMPT, *GROUPS]
@@ -184,7 +186,7 @@ def test_a_row_does_not_depend_on_the_other_rows_of_its_call(pair: Pair) -> None
 
 
 @pytest.mark.parametrize("pair", ["token", "int4, gemma-3", "int4 by slot", "gguf, slot"], indirect=True)
-def test_limits_and_closing(pair: Pair) -> None:
+def test_full_cache_full_group_and_closed_backend_are_errors(pair: Pair) -> None:
     backend, _ = pair
     slots = backend.info.cache_slots
     readout = backend.macro([(5,)] * slots, range(slots), [0])
@@ -204,7 +206,7 @@ def test_limits_and_closing(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", GGUF, indirect=True)
-def test_greedy_tokens_are_pytorchs_with_groups_of_every_length(pair: Pair) -> None:
+def test_greedy_tokens_equal_pytorch_with_groups_of_each_length(pair: Pair) -> None:
     def generate(backend: Backend, decoding: Decoding) -> list[Group]:
         info = backend.info
         sampler = Sampler(SamplingSettings(), info.vocab_size, info.draft_vocab, top_probabilities=None)
@@ -218,7 +220,7 @@ def test_greedy_tokens_are_pytorchs_with_groups_of_every_length(pair: Pair) -> N
         Decoding(16, confidence=0.3, mode="hybrid", ignore_eos=True),
         Decoding(16, force_group=4, mode="verify", ignore_eos=True),
     ):
-        mine, wanted = (generate(backend, decoding) for backend in pair)
-        assert mine == wanted
-        sizes |= {len(group) for group in mine}
+        groups, expected = (generate(backend, decoding) for backend in pair)
+        assert groups == expected
+        sizes |= {len(group) for group in groups}
     assert sizes == {1, 2, 3, 4}

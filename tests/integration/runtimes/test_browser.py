@@ -1,4 +1,4 @@
-"""The package and the example in a real browser: this program's tokens, and what a person does with it."""
+"""The package in a real browser generates Python's tokens, and the example's controls work."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import hamburger_edge
 
 pytestmark = [needs_browser, needs_packages, pytest.mark.slow]
 
-# Computes shaders without a graphics card, and says at once how much memory there is.
+# Compute shaders without a graphics card, and measure memory without delay.
 FLAGS = (
     "--enable-unsafe-webgpu",
     "--use-webgpu-adapter=swiftshader",
     "--enable-features=Vulkan",
     "--enable-blink-features=ForceEagerMeasureMemory",
 )
-# Of goldens, how many answers and conversations come out the same, loaded in the page itself.
+# Count the answers and conversations that equal their goldens.
 COMPARE = """
 const [address, golden, options, done] = arguments;
 const { answers, conversations } = JSON.parse(golden); // a schema's properties keep their order in a text
@@ -40,16 +40,16 @@ const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
   const model = await load(address, { ...options, store: false });
   const counts = { answers: 0, conversations: 0, isIsolated: crossOriginIsolated };
   for (const { prompt, options, groups, text, finishReason } of answers) {
-    const said = await model.generate(prompt, options);
-    counts.answers += same([said.groups, said.text, said.finishReason], [groups, text, finishReason]);
+    const result = await model.generate(prompt, options);
+    counts.answers += same([result.groups, result.text, result.finishReason], [groups, text, finishReason]);
   }
   for (const { options, turns, slots } of conversations) {
     const chat = model.chat({ system: "Be brief.", ...options });
     let isSame = true;
     for (const { text, groups, goesOn, answer } of turns) {
-      const said = await groupsOf(chat.send(text));
-      if (goesOn) said.push(...(await groupsOf(chat.continueAnswer({ maxTokens: 7 }))));
-      isSame &&= same(said, groups) && chat.messages.at(-1).content === answer;
+      const generated = await groupsOf(chat.send(text));
+      if (goesOn) generated.push(...(await groupsOf(chat.continueAnswer({ maxTokens: 7 }))));
+      isSame &&= same(generated, groups) && chat.messages.at(-1).content === answer;
     }
     counts.conversations += isSame && same(chat.groups, slots);
   }
@@ -69,7 +69,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, tiny: Path, bundle: Path) -> Iterator[tuple[Browser, Served]]:
-    """With nothing kept: each test has an origin of its own."""
+    """The example on a new origin, so that the browser has stored none of its files."""
     with example({"tiny": tiny, "toy": bundle}) as served:
         browser.driver.get(served.url)
         ready(browser)
@@ -100,10 +100,10 @@ def compared(browser: Browser, bundle: Path, golden: dict[str, Any], **options: 
     [(changes, 1 + number % 2) for number, changes in enumerate(BUNDLES)],
     ids=lambda words: " ".join(map(str, words.values())) if isinstance(words, dict) else f"threads {words}",
 )
-def test_it_says_the_same(
+def test_browser_generates_the_tokens_of_python(
     changes: dict[str, Any], threads: int, bundles: Callable[..., Path], browser: Browser, tmp_path: Path
 ) -> None:
-    """Where weights stay quantized the kernels of WebAssembly round otherwise."""
+    """With quantized weights, WebAssembly's kernels round differently."""
     goldens, bundle = tmp_path / "goldens.json", bundles(**changes)
     write_goldens(goldens, bundle, repeated=REPEATED)
     golden = json.loads(goldens.read_text())
@@ -115,25 +115,25 @@ def test_it_says_the_same(
         assert counts == {**whole, "isIsolated": True}
 
 
-def test_structured_answers_are_the_same(bundle: Path, browser: Browser, tmp_path: Path) -> None:
+def test_structured_answers_equal_python(bundle: Path, browser: Browser, tmp_path: Path) -> None:
     goldens = tmp_path / "goldens.json"
     write_goldens(goldens, bundle, asked=STRUCTURED, talks=())
     golden = json.loads(goldens.read_text())
     assert compared(browser, bundle, golden)["answers"] == len(golden["answers"])
 
 
-def test_files_are_kept_and_the_next_load_needs_no_network(page: tuple[Browser, Served], tiny: Path) -> None:
+def test_stored_files_load_without_network_until_deleted(page: tuple[Browser, Served], tiny: Path) -> None:
     browser, served = page
     listed = {path.name for path in tiny.iterdir()}
     assert served.asked_of("tiny") == listed
     browser.driver.refresh()
     ready(browser)
-    assert served.asked_of("tiny") == {"manifest.json"}  # whether there is a newer one
+    assert served.asked_of("tiny") == {"manifest.json"}  # to detect a newer version
     served.is_reachable = False
     browser.driver.refresh()
     ready(browser)
     assert browser.ask("What is the capital of Norway?") == "The capital of Norway is Oslo."
-    browser.complaints()  # the browser's own word for what it could not reach
+    browser.complaints()  # the browser logs the failed requests
     browser.find("#computing summary").click()
     browser.find("#forget").click()
     browser.until(lambda: browser.find("#memory").text.startswith("Nothing is kept"))
@@ -142,7 +142,7 @@ def test_files_are_kept_and_the_next_load_needs_no_network(page: tuple[Browser, 
     browser.complaints()
 
 
-def test_three_turns_are_those_of_python_and_memory_is_said(page: tuple[Browser, Served], tiny: Path) -> None:
+def test_conversation_equals_python_and_memory_is_shown(page: tuple[Browser, Served], tiny: Path) -> None:
     browser, _ = page
     turns = ("What is the capital of Norway?", "Count from 3 to 12.", "List four animals.")
     with hamburger_edge.load(tiny, threads=1) as model:
@@ -156,7 +156,9 @@ def test_three_turns_are_those_of_python_and_memory_is_said(page: tuple[Browser,
     assert float(browser.find("#rate").text) > 0
     assert float(browser.find("#perstep").text) > 1
     assert browser.find("#saved").text == "–"  # nothing is merged
-    browser.until(lambda: "MB of memory. " in browser.find("#memory").text)  # the browser takes its time
+    browser.until(
+        lambda: "MB of memory. " in browser.find("#memory").text
+    )  # the browser measures it with a delay
     browser.find("#new").click()
     browser.set("#temperature", "0.9")
     browser.set("#seed", "7")
@@ -164,7 +166,7 @@ def test_three_turns_are_those_of_python_and_memory_is_said(page: tuple[Browser,
     assert f"in {steps} steps" in browser.all(".about")[-1].text
 
 
-def test_a_schema_is_followed(page: tuple[Browser, Served]) -> None:
+def test_schema_constrains_the_answer(page: tuple[Browser, Served]) -> None:
     browser, _ = page
     browser.find("#structure summary").click()
     colour = {"type": "object", "properties": {"colour": {"enum": ["red", "green"]}}, "required": ["colour"]}
@@ -175,7 +177,7 @@ def test_a_schema_is_followed(page: tuple[Browser, Served]) -> None:
     assert "jsonSchema is not plain JSON" in notice(browser)
 
 
-def test_an_answer_is_stopped_in_the_middle_and_the_page_stays_smooth(page: tuple[Browser, Served]) -> None:
+def test_answer_stops_in_the_middle_and_the_page_stays_smooth(page: tuple[Browser, Served]) -> None:
     browser, _ = page
     choose(browser, "#model", "toy")
     browser.until(lambda: browser.find("#state").text.startswith("Starting"))
@@ -208,10 +210,10 @@ def test_an_answer_is_stopped_in_the_middle_and_the_page_stays_smooth(page: tupl
 
 
 @pytest.mark.parametrize("width", [360, 390])
-def test_every_control_of_a_phone_is_in_reach_beside_a_long_conversation(
+def test_controls_stay_in_reach_on_a_phone_with_a_long_conversation(
     page: tuple[Browser, Served], width: int
 ) -> None:
-    """Messages covered the header, and settings could not be tapped."""
+    """Messages once covered the header and the settings."""
     browser, _ = page
     browser.size(width, 640)
     browser.set("#prompt", "\n".join(["Count from 3 to 12."] * 30))
@@ -242,7 +244,7 @@ def test_every_control_of_a_phone_is_in_reach_beside_a_long_conversation(
     browser.size(1180, 760)
 
 
-def test_webgpu_computes_portable_bundles_and_refuses_what_it_would_get_wrong(
+def test_webgpu_computes_portable_bundles_and_refuses_fused_ones(
     page: tuple[Browser, Served], bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
     browser, _ = page
@@ -254,7 +256,7 @@ def test_webgpu_computes_portable_bundles_and_refuses_what_it_would_get_wrong(
     assert compared(browser, bundle, few, provider="webgpu")["answers"] == 2
 
 
-def test_nothing_else_is_served(tiny: Path) -> None:
+def test_example_serves_its_own_files_only(tiny: Path) -> None:
     with example({"tiny": tiny}) as served:
 
         def status(path: str, host: str | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The example as an app: installable, without a network after the first visit, and its broken downloads."""
+"""The example as an installed app: offline answers, broken downloads and stored files."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def served(tiny: Path) -> Iterator[Served]:
         yield served
 
 
-def test_it_is_installed_and_answers_without_a_network(browser: Browser, tiny: Path) -> None:
-    """The server is gone altogether: page, service worker and worker have none to ask."""
+def test_installed_app_answers_offline(browser: Browser, tiny: Path) -> None:
+    """The server has stopped before page, service worker and worker load again."""
     with example({"tiny": tiny}) as served:
         address = served.url
         browser.driver.get(address)
         ready(browser)
         browser.driver.execute_async_script("navigator.serviceWorker.ready.then(arguments[0])")
-        found = browser.driver.execute_cdp_cmd("Page.getAppManifest", {})
-        assert found["url"] == f"{address}/app.webmanifest"
-        assert not found["errors"]
+        app_manifest = browser.driver.execute_cdp_cmd("Page.getAppManifest", {})
+        assert app_manifest["url"] == f"{address}/app.webmanifest"
+        assert not app_manifest["errors"]
         assert not browser.driver.execute_cdp_cmd("Page.getInstallabilityErrors", {})["installabilityErrors"]
-    for path in ("/browser", "/"):  # where an installed app begins, and where the first visit was
+    for path in ("/browser", "/"):  # the app's start page, and the page of the first visit
         browser.driver.get(address + path)
         ready(browser)
         assert browser.run("return crossOriginIsolated")
@@ -58,8 +58,8 @@ def test_it_is_installed_and_answers_without_a_network(browser: Browser, tiny: P
     browser.complaints()  # about what it could not reach
 
 
-def test_voice_commands_is_kept_whole_and_answers_without_a_network(browser: Browser) -> None:
-    """As `make browser BUNDLES=voice-commands` serves it: 178 MB, in pieces."""
+def test_voice_commands_answers_offline(browser: Browser) -> None:
+    """Its 178 MB are stored in pieces, as `make browser BUNDLES=voice-commands` serves them."""
     if not is_complete(base_folder("smollm2-135m")):
         pytest.skip("the base is not here: hamburger-edge fetch smollm2-135m")
     with example(program().bundles_of(["voice-commands"])) as served:
@@ -74,19 +74,21 @@ def test_voice_commands_is_kept_whole_and_answers_without_a_network(browser: Bro
     browser.complaints()  # about what it could not reach
 
 
-def test_a_broken_download_goes_on_where_it_ended(browser: Browser, served: Served, tiny: Path) -> None:
+def test_broken_download_resumes_after_its_last_whole_piece(
+    browser: Browser, served: Served, tiny: Path
+) -> None:
     size = (tiny / "weights.bin").stat().st_size
     served.cuts[WEIGHTS] = 7 * PIECE // 2  # of which a browser may drop the last half MB
     assert size > served.cuts[WEIGHTS]
     browser.driver.get(served.url)
-    said = notice(browser)
-    assert re.search(rf"weights.bin: the connection broke after \d.\d MB of {size / 1e6:.1f} MB", said)
-    assert said.endswith("load it again, it goes on from there")
+    message = notice(browser)
+    assert re.search(rf"weights.bin: the connection broke after \d.\d MB of {size / 1e6:.1f} MB", message)
+    assert message.endswith("load it again, it goes on from there")
     assert WEIGHTS not in served.ranges
     browser.driver.refresh()
     ready(browser)
     [start] = re.findall(r"^bytes=(\d+)-$", served.ranges[WEIGHTS])
-    assert int(start) in (PIECE, 2 * PIECE, 3 * PIECE)  # after the pieces that had come whole
+    assert int(start) in (PIECE, 2 * PIECE, 3 * PIECE)  # after the whole pieces
     assert browser.ask(QUESTION) == ANSWER
     served.ranges.clear()
     served.asked.clear()
@@ -96,8 +98,8 @@ def test_a_broken_download_goes_on_where_it_ended(browser: Browser, served: Serv
     browser.complaints()
 
 
-def test_what_was_kept_of_a_changed_file_is_fetched_again(browser: Browser, served: Served) -> None:
-    """The file's hash finds a damaged piece; the file is then forgotten, and the next load is whole."""
+def test_damaged_stored_file_is_fetched_again(browser: Browser, served: Served) -> None:
+    """The hash detects the damage, the page deletes the stored file, and the next load fetches it."""
     browser.driver.get(served.url)
     ready(browser)
     damage = """
@@ -112,16 +114,18 @@ def test_what_was_kept_of_a_changed_file_is_fetched_again(browser: Browser, serv
     """
     assert browser.driver.execute_async_script(damage, WEIGHTS) == ""
     browser.driver.refresh()
-    said = notice(browser)
-    assert said.endswith("weights.bin: its content differs from the manifest's sha256: copy the bundle again")
-    assert "\n" not in said
+    message = notice(browser)
+    assert message.endswith(
+        "weights.bin: its content differs from the manifest's sha256: copy the bundle again"
+    )
+    assert "\n" not in message
     browser.driver.refresh()
     ready(browser)
     assert WEIGHTS not in served.ranges
     assert not browser.complaints()
 
 
-def test_without_room_the_model_is_used_and_not_kept(browser: Browser, served: Served) -> None:
+def test_model_is_used_unstored_when_the_quota_is_full(browser: Browser, served: Served) -> None:
     browser.driver.get(f"{served.url}/icon.svg")
     quota = {"origin": served.url, "quotaSize": 2_000_000}
     browser.driver.execute_cdp_cmd("Storage.overrideQuotaForOrigin", quota)
@@ -133,7 +137,7 @@ def test_without_room_the_model_is_used_and_not_kept(browser: Browser, served: S
     browser.complaints()
 
 
-def test_earlier_versions_of_a_bundle_are_forgotten(browser: Browser, served: Served) -> None:
+def test_files_of_an_earlier_bundle_version_are_deleted(browser: Browser, served: Served) -> None:
     plant = """
     const [url, done] = arguments;
     caches.open("hamburger-edge").then((cache) => cache.put(url, new Response("old"))).then(done);
@@ -146,7 +150,7 @@ def test_earlier_versions_of_a_bundle_are_forgotten(browser: Browser, served: Se
         browser.driver.execute_async_script(plant, url)
     browser.driver.refresh()
     ready(browser)
-    found = browser.driver.execute_async_script(KEPT)
-    assert old not in found
-    assert other in found
+    stored_urls = browser.driver.execute_async_script(KEPT)
+    assert old not in stored_urls
+    assert other in stored_urls
     assert not browser.complaints()

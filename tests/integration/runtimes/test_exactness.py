@@ -1,7 +1,7 @@
 """At every precision the answer is a function of the text alone.
 
-It does not depend on how many tokens share a call of the base: drafts, chunks of the prompt, slots that the
-cache still holds, a session that was saved and restored.
+Drafts, chunks of the prompt, reused slots and saved sessions change how many tokens share a call of the base,
+and never the answer.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ def test_verify_equals_plain_decoding(model: Model) -> None:
             assert verified == plain
 
 
-def test_an_answer_does_not_depend_on_the_cache_or_on_chunks(model: Model) -> None:
+def test_answer_is_independent_of_cache_and_chunks(model: Model) -> None:
     for dial in DIALS:
         fresh = answer(model, PROMPTS[2], **dial)
         model.generate(PROMPTS[2] + " Or about a dog?", max_tokens=9, **dial)
         assert answer(model, PROMPTS[2], reuse_prefix=True, **dial) == fresh
         for chunk in (1, 7):
-            model._engine.chunk = chunk
+            model.inference.engine.chunk = chunk
             assert answer(model, PROMPTS[2], **dial) == fresh
-        model._engine.chunk = 256
+        model.inference.engine.chunk = 256
 
 
-def test_a_resumed_conversation_continues_to_the_same_text(model: Model, tmp_path: Path) -> None:
+def test_resumed_conversation_continues_to_same_text(model: Model, tmp_path: Path) -> None:
     for dial in DIALS:
         chat = model.chat(max_tokens=40, **dial)
         chat.send(PROMPTS[2]).result()
@@ -76,7 +76,7 @@ def test_a_resumed_conversation_continues_to_the_same_text(model: Model, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["voice-commands", "proofread", "smollm2-135m"])
-def test_the_built_in_models_verify_what_they_decode_plainly(name: str) -> None:
+def test_built_in_models_verify_equals_plain_decoding(name: str) -> None:
     """At int8, as they are assembled."""
     with hamburger_edge.load(name) as model:
         for prompt in built_in_prompts(name):

@@ -1,4 +1,4 @@
-"""The package for JavaScript: its own suite, and that it says what this program says, token by token."""
+"""The JavaScript package passes its own suite and generates Python's tokens."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ STRICT += ["--module", "nodenext", "--moduleResolution", "nodenext"]
 pytestmark = needs_node
 
 
-def test_its_types_hold() -> None:
+def test_package_passes_the_type_checker() -> None:
     node(TSC)
 
 
-def test_its_own_suite_passes(tiny: Path) -> None:
-    """Also that of the AI SDK, and what needs a bundle to be damaged."""
-    said = node("--test", *sorted((HERE / "tests").glob("*.test.js")), bundle=tiny)
-    assert "# fail 0" in said
-    assert "# skipped 0" in said
-    assert "BUNDLE names no bundle" not in said
+def test_package_passes_its_own_suite(tiny: Path) -> None:
+    """With the tests of the AI SDK and of damaged bundles."""
+    output = node("--test", *sorted((HERE / "tests").glob("*.test.js")), bundle=tiny)
+    assert "# fail 0" in output
+    assert "# skipped 0" in output
+    assert "BUNDLE names no bundle" not in output
 
 
-def test_its_dates_and_times_are_python_s() -> None:
+def test_format_patterns_equal_python() -> None:
     code = 'import { PATTERNS } from "./structured/formats.js"; console.log(JSON.stringify(PATTERNS))'
     assert json.loads(node("--input-type=module", "--eval", code)) == PATTERNS
 
@@ -89,8 +89,8 @@ console.log(JSON.stringify(guesses));
 """
 
 
-def test_its_drafts_are_python_s(tmp_path: Path) -> None:
-    """Of an index of answers that copy words, at every place of right and wrong answers."""
+def test_drafts_equal_python(tmp_path: Path) -> None:
+    """At each position of right and wrong answers, from an index of answers that copy words."""
     spelled = Words(
         lambda token: b"" if token < 10 else b" w%d" % token if token < 1000 else b"w%d" % (token - 1000),
         lambda text: [1000 + int(text[1:]), *([] if int(text[1:]) % 3 else [9])],
@@ -98,23 +98,25 @@ def test_its_drafts_are_python_s(tmp_path: Path) -> None:
     draw = random.Random(4)
 
     def command() -> tuple[list[int], list[int]]:
-        one, other, third = (draw.randrange(100, 400) for _ in range(3))
-        prompt = [1, 20, one, 21, other, *([22] if draw.random() < 0.5 else []), third, 2]
+        first, second, third = (draw.randrange(100, 400) for _ in range(3))
+        prompt = [1, 20, first, 21, second, *([22] if draw.random() < 0.5 else []), third, 2]
         after = prompt.index(21) + 1
         copied = [*spelled.of(prompt)[after].tokens, *prompt[after + 1 : after + draw.randrange(1, 4)]]
         return prompt, [1500, 1501, *copied[: draw.randrange(1, 5)], 1502, draw.choice([1503, 1504]), 2]
 
-    built = build_draft_index([command() for _ in range(300)], [], 2000, spelled)
-    index, cases, guesses = DraftIndex(built, 2000), [], []
+    packed = build_draft_index([command() for _ in range(300)], [], 2000, spelled)
+    index, cases, guesses = DraftIndex(packed, 2000), [], []
     for _ in range(60):
-        (prompt, answer), (_, other) = command(), command()
-        answers = [part[:size] for part in (answer, other, answer) for size in range(len(part))]
+        (prompt, answer), (_, second) = command(), command()
+        answers = [part[:size] for part in (answer, second, answer) for size in range(len(part))]
         drafter = Drafter(prompt, index, spelled)
         guesses.append([guess and list(guess) for guess in map(drafter.guess, answers)])
         cases.append((prompt, answers))
-    assert len({guess[0] for each in guesses for guess in each if guess}) > 60  # copied words, too
+    assert (
+        len({guess[0] for prompt_guesses in guesses for guess in prompt_guesses if guess}) > 60
+    )  # copied words, too
     goldens = tmp_path / "goldens.json"
-    goldens.write_text(json.dumps({"index": list(built), "cases": cases}))
+    goldens.write_text(json.dumps({"index": list(packed), "cases": cases}))
     assert json.loads(node("--input-type=module", "--eval", DRAFTS, goldens=goldens)) == guesses
 
 
@@ -123,29 +125,29 @@ def named(changes: dict[str, Any]) -> str:
 
 
 def compare(goldens: list[Path]) -> None:
-    """Each answer and each conversation is a test of its own in JavaScript."""
+    """Run one JavaScript test for each answer and conversation."""
     written = [json.loads(path.read_text()) for path in goldens]
-    count = sum(len(each["answers"]) + len(each["conversations"]) for each in written)
-    said = node("--test", HERE / "tests" / "answers.test.js", goldens=",".join(map(str, goldens)))
-    assert f"# pass {count}" in said
+    count = sum(len(golden["answers"]) + len(golden["conversations"]) for golden in written)
+    output = node("--test", HERE / "tests" / "answers.test.js", goldens=",".join(map(str, goldens)))
+    assert f"# pass {count}" in output
 
 
 @pytest.mark.parametrize("changes", BUNDLES, ids=named)
-def test_it_says_the_same(changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path) -> None:
+def test_answers_equal_python(changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path) -> None:
     goldens = tmp_path / "goldens.json"
     groups_of_several = write_goldens(goldens, bundles(**changes), repeated=REPEATED)
     assert groups_of_several > 60
     answers = json.loads(goldens.read_text())["answers"]
-    if "window" not in changes:  # a text beyond its window is not said again
+    if "window" not in changes:  # a window is too short to copy from
         assert max(len(group) for answer in answers for group in answer["groups"]) > 4  # copied
     compare([goldens])
 
 
 @pytest.mark.parametrize("changes", LOOPS, ids=named)
-def test_what_all_answers_begin_with_and_structures_are_said_the_same(
+def test_answer_prefixes_and_structures_equal_python(
     changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """A beginning holds for one of the prompts, and a part of it for another."""
+    """One prompt's answer begins with the whole prefix, another's with a part of it."""
     with hamburger_edge.load(bundles(**changes), threads=1) as model:
         plain = [model.generate(prompt, confidence=1.0, max_tokens=6).tokens for prompt in PROMPTS[:2]]
     goldens = [tmp_path / f"{name}.json" for name in ("whole", "part", "structured")]
@@ -160,24 +162,26 @@ def test_what_all_answers_begin_with_and_structures_are_said_the_same(
 
 
 @pytest.mark.parametrize("changes", LOOPS, ids=named)
-def test_what_an_index_is_sure_of_is_said_the_same(
+def test_index_drafts_equal_python(
     changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Merged unchecked, unless settings may forbid it."""
+    """Likely drafts are merged unchecked, unless the settings may forbid a token."""
     folder = Path(shutil.copytree(bundles(**changes), tmp_path / "indexed"))
     with hamburger_edge.load(folder, threads=1) as model:
         plain = [model.generate(prompt, confidence=1.0, max_tokens=12).tokens for prompt in PROMPTS]
-    sure = packed_index(*(entry for answer in plain for entry in along(answer)))
-    (folder / DRAFT_INDEX).write_bytes(sure)
+    index_bytes = packed_index(*(entry for answer in plain for entry in along(answer)))
+    (folder / DRAFT_INDEX).write_bytes(index_bytes)
     manifest = load_manifest(folder)
     entry = FileEntry(DRAFT_INDEX, (folder / DRAFT_INDEX).stat().st_size, sha256(folder / DRAFT_INDEX))
     replace(manifest, files=(*manifest.files, entry)).save(folder)
-    begin = {answer[0] for answer in plain}
-    banned = {"logit_bias": {token: -100 for answer in plain for token in answer if token not in begin}}
-    unsure: dict[str, Any] = {"mode": "hybrid", "confidence": 0.01}  # as random weights are
-    asked = ({"mode": "verify"}, unsure, {**unsure, **banned}, {"mode": "verify", **banned})
+    first_tokens = {answer[0] for answer in plain}
+    banned = {
+        "logit_bias": {token: -100 for answer in plain for token in answer if token not in first_tokens}
+    }
+    low: dict[str, Any] = {"mode": "hybrid", "confidence": 0.01}  # random weights give low probabilities
+    dials = ({"mode": "verify"}, low, {**low, **banned}, {"mode": "verify", **banned})
     goldens = tmp_path / "goldens.json"
-    write_goldens(goldens, folder, asked=asked, talks=())
+    write_goldens(goldens, folder, asked=dials, talks=())
     answers = json.loads(goldens.read_text())["answers"]
     assert max(len(group) for group in answers[0]["groups"]) > 4  # guessed
     for answer in answers[2 * len(PROMPTS) :]:
@@ -186,7 +190,7 @@ def test_what_an_index_is_sure_of_is_said_the_same(
 
 
 @pytest.mark.parametrize("changes", [*LOOPS, MERGING], ids=named)
-def test_certainty_equals_python_s(
+def test_certainty_equals_python(
     changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
     """In every mode, with structures, in conversations, and 0 for answers that were cut."""
@@ -203,8 +207,8 @@ def test_certainty_equals_python_s(
     compare([goldens])
 
 
-def test_a_manifest_that_was_changed_is_refused() -> None:
-    """Its hash is of this program's JSON: numbers as they were written, keys sorted, everything in ASCII."""
+def test_manifest_with_another_hash_is_refused() -> None:
+    """The hash is of Python's JSON: numbers as written, sorted keys, ASCII."""
     facts = {
         "\u00e4": '\u00e9\x7f\n\U0001f600"\\ 1.5 /',
         "x": [1.0, 1e-05, -3, 1e16, True, None],
@@ -221,32 +225,30 @@ def test_a_manifest_that_was_changed_is_refused() -> None:
     )
     edits = (('"a": ""', '"a": " "'), ("1.0,", "1,"), ("true", "false"), ('"x"', '"y"'))
     changed = [text.replace(old, new) for old, new in edits]
-    unchanged, *others = node("--input-type=module", "-e", program, text, *changed).splitlines()
+    unchanged, *messages = node("--input-type=module", "-e", program, text, *changed).splitlines()
     assert unchanged == "undefined"
-    assert len(others) == len(edits)
-    assert all("here: manifest.json was changed since it was written" in said for said in others)
+    assert len(messages) == len(edits)
+    assert all("here: manifest.json was changed since it was written" in message for message in messages)
 
 
 @pytest.mark.parametrize(
     "changes", [PORTABLE, {"precision": "int8", "kv_cache_dtype": "fp32", **CHANGES}], ids=named
 )
-def test_the_adapter_for_react_native_says_the_same(
-    changes: dict[str, Any], bundles: Callable[..., Path]
-) -> None:
-    """With another binding of the same interface, because only apps on phones have its own."""
+def test_react_native_adapter_equals_python(changes: dict[str, Any], bundles: Callable[..., Path]) -> None:
+    """With node's binding of the same interface, because its own needs a phone."""
     bundle = bundles(**changes)
-    said = node("tests/react_native.mjs", "onnxruntime-node", bundle, *PROMPTS)
+    output = node("tests/react_native.mjs", "onnxruntime-node", bundle, *PROMPTS)
     with hamburger_edge.load(bundle, threads=1) as model:
-        assert json.loads(said) == [model.generate(prompt, max_tokens=24).groups for prompt in PROMPTS]
+        assert json.loads(output) == [model.generate(prompt, max_tokens=24).groups for prompt in PROMPTS]
 
 
-def test_the_adapter_for_react_native_refuses_caches_that_its_binding_does_not_know(
+def test_react_native_adapter_refuses_an_int8_cache(
     bundles: Callable[..., Path],
 ) -> None:
-    """Its ONNX Runtime is 1.24, which would answer with three lines about a type."""
-    said = node("tests/react_native.mjs", "no-such-binding", bundles(precision="int8", **CHANGES), "x")
-    assert said.startswith("BundleError: ")
-    assert said.endswith("computes float32 caches only: export it with --kv-cache-dtype fp32\n")
+    """Its ONNX Runtime 1.24 would report a type error of three lines."""
+    message = node("tests/react_native.mjs", "no-such-binding", bundles(precision="int8", **CHANGES), "x")
+    assert message.startswith("BundleError: ")
+    assert message.endswith("computes float32 caches only: export it with --kv-cache-dtype fp32\n")
 
 
 # -- as a package in an app --------------------------------------------------------------------------------
@@ -254,7 +256,7 @@ def test_the_adapter_for_react_native_refuses_caches_that_its_binding_does_not_k
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package as it would be published, unpacked in an app."""
+    """The packed package, unpacked in an app."""
     app = tmp_path_factory.mktemp("app")
     npm = str(shutil.which("npm"))
     command = [npm, "pack", "--silent", "--pack-destination", str(app)]
@@ -265,7 +267,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return (app / "node_modules" / "package").rename(app / "node_modules" / "hamburger-edge")
 
 
-def test_a_package_holds_what_is_needed_and_no_more(packed: Path) -> None:
+def test_package_holds_its_code_and_types_only(packed: Path) -> None:
     names = {path.relative_to(packed).as_posix() for path in packed.rglob("*") if path.is_file()}
     tracked = subprocess.check_output(["git", "ls-files", "."], cwd=HERE, text=True).split()
     own = {name for name in tracked if name.startswith(("tests/", "reference/", "tsconfig."))}
@@ -276,15 +278,15 @@ def test_a_package_holds_what_is_needed_and_no_more(packed: Path) -> None:
 
 @pytest.fixture(scope="module")
 def app(packed: Path) -> Path:
-    """The folder of an app in TypeScript, with the package and what it needs."""
+    """The folder of a TypeScript app with the package and its dependencies."""
     for path in (HERE / "node_modules").iterdir():
         if not path.name.startswith(".") and not (packed.parent / path.name).exists():
             (packed.parent / path.name).symlink_to(path)
     return packed.parents[1]
 
 
-def test_a_newcomer_gets_answers_by_its_readme(app: Path, bundle: Path) -> None:
-    """In the folder of an app, with a random model in the place of the one that the text names."""
+def test_readme_programs_print_groups(app: Path, bundle: Path) -> None:
+    """A random model replaces the one that the text names."""
     (app / "my-bundle").symlink_to(bundle)
     readme = (app / "node_modules" / "hamburger-edge" / "README.md").read_text(encoding="utf-8")
     programs = re.findall(r"^```js\n(.*?)^```$", readme, re.M | re.S)
@@ -294,14 +296,14 @@ def test_a_newcomer_gets_answers_by_its_readme(app: Path, bundle: Path) -> None:
         assert node(app / "first.mjs", folder=app).startswith("[")
 
 
-def test_an_app_in_typescript_sees_its_types(app: Path) -> None:
-    """Of what is wrong in it, each line says so: it must be an error."""
+def test_typescript_app_has_the_types(app: Path) -> None:
+    """Comments in the app mark the lines that must be type errors."""
     program = Path(shutil.copy(HERE / "tests" / "typed.mts", app))
     node(TSC, *STRICT, "--skipLibCheck", program)
 
 
-def test_an_app_in_typescript_needs_no_optional_package(packed: Path, tmp_path: Path) -> None:
-    """A compiler that checks declarations too would miss those of xgrammar and of the AI SDK."""
+def test_typescript_app_needs_no_optional_package(packed: Path, tmp_path: Path) -> None:
+    """The compiler checks declarations, here without those of xgrammar and the AI SDK."""
     packages = tmp_path / "node_modules"
     shutil.copytree(packed, packages / "hamburger-edge")
     for name in ("onnxruntime-node", "onnxruntime-common", "@types"):
@@ -314,11 +316,11 @@ def test_an_app_in_typescript_needs_no_optional_package(packed: Path, tmp_path: 
     node(TSC, *STRICT, program, folder=tmp_path)
 
 
-def test_editors_complete_what_python_knows_too(app: Path) -> None:
-    """Options, results and statistics have Python's names, in the other case; options have comments."""
+def test_editors_complete_the_names_of_python(app: Path) -> None:
+    """Options, results and statistics have Python's names in camel case; options have comments."""
 
     def camel(names: Iterable[str]) -> set[str]:
-        return {re.sub("_([a-z])", lambda found: found[1].upper(), name) for name in names}
+        return {re.sub("_([a-z])", lambda letter: letter[1].upper(), name) for name in names}
 
     offered = json.loads(node("tests/completions.mjs", app))
     assert camel(Options.__annotations__) <= set(offered["options"]) & set(offered["chat"])

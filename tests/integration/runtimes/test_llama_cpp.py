@@ -1,4 +1,4 @@
-"""llama.cpp says what PyTorch says, and survives Ctrl-C in the middle of its work."""
+"""llama.cpp equals PyTorch, and answers stay the same after Ctrl-C inside a call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Opened = Callable[..., LlamaCppBackend]
 
 @pytest.fixture
 def opened() -> Iterator[Opened]:
-    """Opens bundles; they are closed after the test."""
+    """Open bundles, and close them after the test."""
     with contextlib.ExitStack() as stack:
 
         def opened(folder: Path, **options: Any) -> LlamaCppBackend:
@@ -53,22 +53,22 @@ def by_token(opened: Opened) -> LlamaCppBackend:
 
 
 @pytest.mark.parametrize("rule", ["slot", "token"])
-def test_long_inputs_are_fed_in_several_calls(rule: str, opened: Opened) -> None:
-    """More rows than one call takes: all of them, and some in any order, some of them twice."""
+def test_long_input_takes_several_calls(rule: str, opened: Opened) -> None:
+    """600 rows exceed one call. Rows are read out in order, then out of order with one row twice."""
     folder, checkpoint = gguf_bundle(position_rule=rule, context_length=2048)
     groups: list[Group] = [(i % 300,) if i % 5 else (i % 300, 7) for i in range(600)]
-    ours, theirs = opened(folder, cache_slots=1024), TorchBackend(checkpoint.model)
+    llamacpp, torch = opened(folder, cache_slots=1024), TorchBackend(checkpoint.model)
     for rows in ([*range(600)], [599, 20, 300, 300, 255, 256]):
-        mine, wanted = feed(ours, groups, rows), feed(theirs, groups, rows)
-        close(mine.logits, wanted.logits, 1e-3)
-        close(mine.features, wanted.features, 1e-3)
-        assert ours.slots == 600
-        ours.truncate(0)
-        theirs.truncate(0)
+        readout, expected = feed(llamacpp, groups, rows), feed(torch, groups, rows)
+        close(readout.logits, expected.logits, 1e-3)
+        close(readout.features, expected.features, 1e-3)
+        assert llamacpp.slots == 600
+        llamacpp.truncate(0)
+        torch.truncate(0)
 
 
-def test_a_damaged_snapshot_is_refused_and_the_model_goes_on(by_token: LlamaCppBackend) -> None:
-    wanted = feed(by_token, SLOTS, [8]).logits.copy()
+def test_damaged_snapshot_is_refused_and_the_model_still_answers(by_token: LlamaCppBackend) -> None:
+    expected = feed(by_token, SLOTS, [8]).logits.copy()
     good = by_token.snapshot()
     state, positions = good["state"], good["positions"]
     wrong: list[dict[str, Any]] = [
@@ -79,31 +79,31 @@ def test_a_damaged_snapshot_is_refused_and_the_model_goes_on(by_token: LlamaCppB
         {**good, "positions": positions[:-1]},
         {**good, "positions": np.zeros(100_000, np.int32)},
     ]
-    for number, place in ((np.nan, state.size - 4), (np.inf, state.size // 2 // 4 * 4), (9.5, 0), (9.5, 32)):
+    for number, offset in ((np.nan, state.size - 4), (np.inf, state.size // 2 // 4 * 4), (9.5, 0), (9.5, 32)):
         changed = state.copy()
-        changed[place : place + 4] = np.array([number], "<f4").view(np.uint8)
+        changed[offset : offset + 4] = np.array([number], "<f4").view(np.uint8)
         wrong.append({**good, "state": changed})
     for snapshot in wrong:
         with pytest.raises(SessionError):
             by_token.restore(snapshot, len(PROMPT))
-        assert by_token.slots in (0, len(PROMPT))  # empty, or never touched
+        assert by_token.slots in (0, len(PROMPT))  # empty or unchanged
     with pytest.raises(SessionError, match="does not fit"):
         by_token.restore(good, len(PROMPT) - 1)
     by_token.truncate(0)
-    assert np.array_equal(feed(by_token, SLOTS, [8]).logits, wanted)
+    assert np.array_equal(feed(by_token, SLOTS, [8]).logits, expected)
 
 
-def test_conversations_are_saved_and_resumed(tmp_path: Path) -> None:
+def test_resumed_conversation_continues_to_same_text(tmp_path: Path) -> None:
     folder, _ = gguf_bundle(position_rule="token")
     with load(folder, threads=1, cache_slots=256) as model:
         assert model.info.backend == "llamacpp"
         chat = model.chat(max_tokens=12, confidence=0.4)
         list(chat.send("the cat"))
         chat.save(tmp_path / "s")
-        said = [chunk.tokens for chunk in chat.send("on the mat")]
-        again = model.resume(tmp_path / "s")
-        assert [chunk.tokens for chunk in again.send("on the mat")] == said
-        assert again.stats.reused_tokens > 0
+        answer = [chunk.tokens for chunk in chat.send("on the mat")]
+        resumed = model.resume(tmp_path / "s")
+        assert [chunk.tokens for chunk in resumed.send("on the mat")] == answer
+        assert resumed.stats.reused_tokens > 0
     other = load(folder, threads=1, cache_slots=256, kv_cache_dtype="f32")
     with other, pytest.raises(SessionError, match="fingerprint"):
         other.resume(tmp_path / "s")
@@ -112,16 +112,18 @@ def test_conversations_are_saved_and_resumed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kv_cache_dtype", "bits", "correlation"), [("f16", 16, 0.99), ("q8_0", 8.5, 0.99), ("q4_0", 4.5, 0.9)]
 )
-def test_cache_types(kv_cache_dtype: str, bits: float, correlation: float, opened: Opened) -> None:
+def test_quantized_cache_correlates_with_pytorch_and_has_its_size(
+    kv_cache_dtype: str, bits: float, correlation: float, opened: Opened
+) -> None:
     folder, checkpoint = gguf_bundle(position_rule="token", head_dim=32, qkv_bias=True)
     backend = opened(folder, kv_cache_dtype=kv_cache_dtype)
     base = checkpoint.model.config.base
     weights = 2 * base.num_layers * base.num_kv_heads * base.head_dim
     assert backend.info.kv_bytes_per_slot == weights * bits / 8
-    mine, wanted = (
-        feed(each, [*SLOTS, *ANSWER], [14]).logits for each in (backend, TorchBackend(checkpoint.model))
+    logits, expected = (
+        feed(runtime, [*SLOTS, *ANSWER], [14]).logits for runtime in (backend, TorchBackend(checkpoint.model))
     )
-    assert np.corrcoef(mine[0], wanted[0])[0, 1] > correlation
+    assert np.corrcoef(logits[0], expected[0])[0, 1] > correlation
     sizes = [backend.snapshot()["state"].size for _ in range(2)]
     assert sizes[0] == sizes[1] < 15 * (backend.info.kv_bytes_per_slot + 20) + 1000
 
@@ -129,12 +131,14 @@ def test_cache_types(kv_cache_dtype: str, bits: float, correlation: float, opene
 # -- taps without the library's help -----------------------------------------------------------------------
 
 
-def test_without_layer_inputs_the_graph_is_watched(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_taps_without_layer_inputs_equal_those_with_them(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, _ = gguf_bundle(position_rule="slot")
-    handed_out = opened(folder)
+    with_inputs = opened(folder)
     monkeypatch.setattr(llama_library.Library, "has_layer_inputs", property(lambda self: False))
     watched = opened(folder)
-    assert handed_out.base.layer_inputs
+    assert with_inputs.base.layer_inputs
     assert not watched.base.layer_inputs
 
     def features(backend: LlamaCppBackend, groups: list[Group]) -> Any:
@@ -142,17 +146,17 @@ def test_without_layer_inputs_the_graph_is_watched(opened: Opened, monkeypatch: 
         return backend.macro(groups, slots, range(len(groups))).features
 
     for groups in (SLOTS, ANSWER):
-        expected = features(handed_out, groups)
+        expected = features(with_inputs, groups)
         assert np.array_equal(features(watched, groups), expected)
     capture = watched.base.context.capture
     assert capture is not None
-    capture.nodes = {len(ANSWER): {3: 0, 4: 1}}  # as if the nodes had come in another order before
+    capture.nodes = {len(ANSWER): {3: 0, 4: 1}}  # as if an earlier call had another order of nodes
     watched.truncate(len(SLOTS))
     assert np.array_equal(features(watched, ANSWER), expected)
     assert watched.slots == len(SLOTS) + len(ANSWER)
 
 
-def test_a_graph_without_the_tensor_is_an_error(by_token: LlamaCppBackend) -> None:
+def test_missing_graph_tensor_is_an_error(by_token: LlamaCppBackend) -> None:
     capture = by_token.base.context.capture
     assert capture is not None
     capture.names[0] = b"l_out-99"
@@ -172,13 +176,13 @@ def test_a_graph_without_the_tensor_is_an_error(by_token: LlamaCppBackend) -> No
         ("cache_slots", 0, "1 or more"),
     ],
 )
-def test_options_are_checked(option: str, value: object, message: str, opened: Opened) -> None:
+def test_bad_option_is_refused(option: str, value: object, message: str, opened: Opened) -> None:
     folder, _ = gguf_bundle(position_rule="slot")
     with pytest.raises(InputError, match=f"{option}.*{message}"):
         opened(folder, **{option: value})
 
 
-def test_llama_cpp_is_silent_unless_asked(opened: Opened, capfd: pytest.CaptureFixture[str]) -> None:
+def test_llama_cpp_logs_only_with_log(opened: Opened, capfd: pytest.CaptureFixture[str]) -> None:
     folder, _ = gguf_bundle(position_rule="slot")
     for log in (False, True):
         opened(folder, log=log).close()
@@ -195,61 +199,60 @@ def toy() -> Model:
     return load(gguf_bundle(position_rule="token")[0], "llamacpp", **ALIKE)
 
 
-def noting(function: Callable[..., Any], interrupted: int = 0) -> tuple[Callable[..., Any], list[Any]]:
-    """The same function, and what it returned; Ctrl-C is heard at the end of call number `interrupted`."""
+def recording(function: Callable[..., Any], interrupted: int = 0) -> tuple[Callable[..., Any], list[Any]]:
+    """Return the function with a list of its results; call number `interrupted` ends in Ctrl-C."""
     returned: list[Any] = []
 
-    def noted(*words: Any) -> Any:
+    def recorded(*words: Any) -> Any:
         returned.append(function(*words))
         if len(returned) == interrupted:
             raise KeyboardInterrupt
         return returned[-1]
 
-    return noted, returned
+    return recorded, returned
 
 
 @pytest.mark.parametrize(
-    ("function", "begun", "asked"),
+    ("function", "interrupted_prompt", "prompt"),
     [("decode", PROMPT, PROMPT), ("decode", [*PROMPT, 9], PROMPT), ("set_embeddings", PROMPT, [5])],
 )
-def test_an_interrupted_call_leaves_nothing_behind(
-    function: str, begun: list[int], asked: list[int], monkeypatch: pytest.MonkeyPatch
+def test_answer_after_an_interrupted_call_is_unchanged(
+    function: str, interrupted_prompt: list[int], prompt: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C is heard once llama.cpp returns: it already has rows that nobody counted, or reads another
-    way than is noted."""
+    """KeyboardInterrupt comes once llama.cpp has computed rows that the backend has not counted."""
     with toy() as model:
-        expected = model.generate(asked, max_tokens=12, ignore_eos=True).tokens
+        expected = model.generate(prompt, max_tokens=12, ignore_eos=True).tokens
         library = model.backend.base.context.library  # type: ignore[attr-defined]
-        interrupted, calls = noting(getattr(library, function), interrupted=1)
+        interrupted, calls = recording(getattr(library, function), interrupted=1)
         monkeypatch.setattr(library, function, interrupted)
-        reuse = len(begun) > len(PROMPT)
+        reuse = len(interrupted_prompt) > len(PROMPT)
         with pytest.raises(KeyboardInterrupt):
-            model.generate(begun, max_tokens=12, reuse_prefix=reuse)
+            model.generate(interrupted_prompt, max_tokens=12, reuse_prefix=reuse)
         assert len(calls) == 1
-        again = model.generate(asked, max_tokens=12, ignore_eos=True, reuse_prefix=function == "decode")
-        assert again.tokens == expected
+        answer = model.generate(prompt, max_tokens=12, ignore_eos=True, reuse_prefix=function == "decode")
+        assert answer.tokens == expected
 
 
-def test_ctrl_c_in_a_callback_is_raised_once_llama_cpp_has_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_in_a_callback_is_raised_after_llama_cpp_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     with toy() as model:
         expected = model.generate(PROMPT, max_tokens=12, ignore_eos=True).tokens
         capture = model.backend.base.context.capture  # type: ignore[attr-defined]
         library, hook = capture.library, sys.unraisablehook
-        name, names = noting(library.tensor_name, interrupted=3)
-        decode, decodes = noting(library.decode)
-        capture.nodes.clear()  # so that it looks at every node
+        name, names = recording(library.tensor_name, interrupted=3)
+        decode, decodes = recording(library.decode)
+        capture.nodes.clear()  # so that it reads every node
         monkeypatch.setattr(library, "tensor_name", name)
         monkeypatch.setattr(library, "decode", decode)
         with pytest.raises(KeyboardInterrupt):
             model.generate(PROMPT, max_tokens=12, reuse_prefix=False)
-        assert decodes == [0, 0]  # all but the last row, and that one: llama.cpp went on to its end, once
+        assert decodes == [0, 0]  # all rows but the last, then the last: llama.cpp completed both calls
         assert len(names) > 3
         assert sys.unraisablehook is hook
         assert model.generate(PROMPT, max_tokens=12, ignore_eos=True).tokens == expected
 
 
-def test_other_threads_leave_the_hook_alone() -> None:
-    """Two of them would put back each other's."""
+def test_other_threads_keep_the_unraisable_hook() -> None:
+    """Two threads would restore each other's hook."""
 
     def inside() -> Any:
         with _Interrupts():

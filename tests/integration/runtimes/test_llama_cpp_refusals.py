@@ -1,4 +1,4 @@
-"""What is wrong with a bundle, or not installed, is said before C code meets it."""
+"""Damaged bundles and missing packages are refused before llama.cpp reads them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hamburger_edge.runtimes.llamacpp.llamacpp_backend import open_bundle
 pytest.importorskip("llama_cpp")
 
 
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_version_or_function_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     library = llama_library.library()
     with pytest.raises(RuntimeUnavailableError, match=r"no function llama_fly.*use 0\.3\.36"):
         library.function("llama_fly", None)
@@ -61,12 +61,12 @@ def rewrite(folder: Path) -> None:
     write_manifest(folder, manifest)
 
 
-def test_a_corrupted_header_never_reaches_llama_cpp(spoiled: Path) -> None:
+def test_corrupted_header_is_refused_before_llama_cpp(spoiled: Path) -> None:
     for file in ("base.gguf", "micro_decoder.gguf", "graft.gguf"):
         path = spoiled / file
         data = path.read_bytes()
-        for place in (0, 20, 600):
-            path.write_bytes(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :])
+        for offset in (0, 20, 600):
+            path.write_bytes(data[:offset] + bytes([data[offset] ^ 0xFF]) + data[offset + 1 :])
             with pytest.raises(BundleError, match=f"{file}: its header differs from the manifest's"):
                 open_bundle(spoiled)
         path.write_bytes(data)
@@ -75,13 +75,11 @@ def test_a_corrupted_header_never_reaches_llama_cpp(spoiled: Path) -> None:
         open_bundle(spoiled)
 
 
-@pytest.mark.parametrize(("place", "value"), [(0, 0), (4, 9), (8, 255), (16, 255), (24, 255), (60, 250)])
-def test_a_header_that_is_none_is_refused_whatever_the_manifest_says(
-    place: int, value: int, spoiled: Path
-) -> None:
+@pytest.mark.parametrize(("offset", "value"), [(0, 0), (4, 9), (8, 255), (16, 255), (24, 255), (60, 250)])
+def test_invalid_header_is_refused_despite_its_right_hash(offset: int, value: int, spoiled: Path) -> None:
     path = spoiled / "micro_decoder.gguf"
     data = path.read_bytes()
-    path.write_bytes(data[:place] + bytes([value]) + data[place + 1 :])
+    path.write_bytes(data[:offset] + bytes([value]) + data[offset + 1 :])
     rewrite(spoiled)
     with pytest.raises(BundleError, match=r"micro_decoder\.gguf: "):
         open_bundle(spoiled, threads=1)
@@ -105,7 +103,9 @@ def test_a_header_that_is_none_is_refused_whatever_the_manifest_says(
         ("gguf.architecture", "gpt2", "expected one of 'llama', 'paddleocr'"),
     ],
 )
-def test_a_manifest_that_disagrees(keys: str, value: Any, message: str, spoiled: Path) -> None:
+def test_manifest_that_contradicts_the_files_is_refused(
+    keys: str, value: Any, message: str, spoiled: Path
+) -> None:
     manifest = read_manifest(spoiled)
     *path, last = keys.split(".")
     table = manifest
@@ -117,7 +117,7 @@ def test_a_manifest_that_disagrees(keys: str, value: Any, message: str, spoiled:
         open_bundle(spoiled, threads=1)
 
 
-def test_files_of_two_exports_do_not_mix(spoiled: Path) -> None:
+def test_files_of_two_exports_are_refused(spoiled: Path) -> None:
     other, _ = gguf_bundle(position_rule="slot", rope_theta=20000.0)
     shutil.copy(other / "micro_decoder.gguf", spoiled)
     rewrite(spoiled)
@@ -130,7 +130,7 @@ def test_files_of_two_exports_do_not_mix(spoiled: Path) -> None:
     [(8, struct.pack("<Q", 2) + b"32"), (9, struct.pack("<IQI", 4, 1, 32)), (6, struct.pack("<f", 32.0))],
     ids=["a string", "a list", "a fraction"],
 )
-def test_an_alignment_that_is_no_whole_number(kind: int, value: bytes, tmp_path: Path) -> None:
+def test_alignment_that_is_no_integer_is_refused(kind: int, value: bytes, tmp_path: Path) -> None:
     key = b"general.alignment"
     header = b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, len(key)) + key + struct.pack("<I", kind) + value
     path = tmp_path / "base.gguf"
@@ -139,7 +139,7 @@ def test_an_alignment_that_is_no_whole_number(kind: int, value: bytes, tmp_path:
         GGUF(path, GGUFEntry(path.name, len(header), hashlib.sha256(header).hexdigest()))
 
 
-def test_a_bundle_of_the_other_format_is_refused(spoiled: Path, bundle: Path) -> None:
+def test_bundle_of_the_other_format_is_refused(spoiled: Path, bundle: Path) -> None:
     (spoiled / "stray.onnx").write_bytes(b"")  # a graph that the manifest does not name
     with pytest.raises(BundleError, match="holds no graphs: export it again with  --format onnx"):
         load(spoiled)
@@ -147,15 +147,15 @@ def test_a_bundle_of_the_other_format_is_refused(spoiled: Path, bundle: Path) ->
         load(bundle, "llamacpp")
 
 
-def test_a_failed_computation_says_what_to_do(spoiled: Path) -> None:
+def test_failed_computation_error_names_a_remedy(spoiled: Path) -> None:
     with load(spoiled, "llamacpp", threads=1) as model:
         context = model.backend.base.context  # type: ignore[attr-defined]
         with pytest.raises(RuntimeFailureError, match=r"compute 0 rows \(code -1, .*smaller cache_slots, or"):
             context.decode(0, [])  # llama.cpp refuses a batch of nothing
 
 
-def test_what_llama_cpp_itself_refuses_is_a_bundle_error(spoiled: Path) -> None:
-    """A header that reads well, of a model that lacks a tensor."""
+def test_load_failure_of_llama_cpp_is_a_bundle_error(spoiled: Path) -> None:
+    """The header is valid, but the model lacks a tensor."""
     path = spoiled / "micro_decoder.gguf"
     data = path.read_bytes()
     path.write_bytes(data.replace(b"blk.1.ffn_up.weight", b"blk.1.ffn_uq.weight"))

@@ -1,4 +1,4 @@
-"""ONNX Runtime computes in buffers that never move or grow, and its errors become ours."""
+"""ONNX Runtime computes in buffers of a fixed address and size, and its errors become typed ones."""
 
 from __future__ import annotations
 
@@ -49,21 +49,20 @@ def test_keys_and_values_are_written_in_place(ours: OnnxBackend, kind: type) -> 
 
 
 @pytest.mark.parametrize("ours", [CHANGES, PORTABLE], indirect=True, ids=["fused", "portable"])
-def test_a_refused_snapshot_leaves_no_trace(ours: OnnxBackend) -> None:
-    """It was written before slots were compared; and masked entries that hold NaN make NaN of portable
-    graphs' answers until the model is loaded again."""
+def test_answer_after_a_refused_snapshot_is_unchanged(ours: OnnxBackend) -> None:
+    """NaN in a masked slot spoils portable graphs, so a snapshot is checked before it is written."""
     expected = ours.macro(PROMPT, range(5), [4]).logits.copy()
     saved = ours.snapshot()
-    one = saved["values"].copy()
-    one[-1, -1, -1, -1] = np.inf
+    infinite = saved["values"].copy()
+    infinite[-1, -1, -1, -1] = np.inf
     damaged = (
         {},
         {**saved, "values": saved["values"][:, :, :3]},
         {**saved, "keys": saved["keys"].astype(np.float64)},
         {kind: array[:1] for kind, array in saved.items()},
-        {**saved, "values": one},
+        {**saved, "values": infinite},
     )
-    for snapshot, slots in (*((each, 5) for each in damaged), (saved, 4), (saved, 6)):
+    for snapshot, slots in (*((snapshot, 5) for snapshot in damaged), (saved, 4), (saved, 6)):
         ours.truncate(0)
         with pytest.raises(SessionError):
             ours.restore(snapshot, slots)
@@ -72,7 +71,7 @@ def test_a_refused_snapshot_leaves_no_trace(ours: OnnxBackend) -> None:
 
 
 @pytest.mark.parametrize(("part", "bind"), [("base", "bind_ortvalue_output"), ("embedder", "bind_output")])
-def test_an_interrupted_bind_is_done_again(
+def test_interrupted_bind_is_repeated(
     part: str, bind: str, ours: OnnxBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -90,7 +89,7 @@ def test_an_interrupted_bind_is_done_again(
     assert (ours.macro(PROMPT, range(5), [4]).logits == expected).all()
 
 
-def test_nothing_grows_over_two_thousand_steps(ours: OnnxBackend) -> None:
+def test_memory_stays_constant_over_two_thousand_steps(ours: OnnxBackend) -> None:
     process = psutil.Process()
     used: list[tuple[int, int]] = []
     written = ours.info.kv_bytes_per_slot
@@ -107,20 +106,20 @@ def test_nothing_grows_over_two_thousand_steps(ours: OnnxBackend) -> None:
     finally:
         tracemalloc.stop()
     (rss_before, traced_before), (rss_after, traced_after) = used
-    # the smallest object that a step could leave has more; other threads of the process take a little
+    # 28 bytes: the smallest object is larger; other threads of the process use a little
     assert traced_after - traced_before < 1500 * 28
-    # the cache's own pages are the only thing that may come into being
+    # only the pages of the cache may be new
     assert rss_after - rss_before < 1500 * written + 2 * 2**20
 
 
-def test_a_first_call_with_gaps_needs_a_slot_more(ours: OnnxBackend) -> None:
+def test_first_call_with_gaps_needs_one_more_slot(ours: OnnxBackend) -> None:
     last = ours.info.cache_slots
     with pytest.raises(ContextFullError):
         ours.macro([(1,)] * last, [*range(last - 1), last], [0])
     assert ours.slots == 0
 
 
-def test_options_are_checked(bundles: Callable[..., Path]) -> None:
+def test_bad_option_is_refused(bundles: Callable[..., Path]) -> None:
     bundle = bundles(**CHANGES)
     wrong = ({"cache_slots": 0}, {"threads": 0}, {"threads": 1 << 31})
     for options in (*wrong, {"kv_cache_dtype": "int8"}, {"kv_cache_dtype": "q8_0"}):
@@ -130,13 +129,11 @@ def test_options_are_checked(bundles: Callable[..., Path]) -> None:
     assert backend.info.cache_slots == 6
 
 
-def test_what_onnx_runtime_raises_becomes_an_error_of_ours(
-    ours: OnnxBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_onnx_runtime_error_becomes_a_typed_error(ours: OnnxBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeFailureError, match=r"run the embedder: .*hamburger-edge verify$") as caught:
         ours.macro([(10**6,)], [0], [0])  # the engine would have refused that token
     assert "\n" not in str(caught.value)
-    readout = ours.macro([(5,)], [0], [0])  # and the model goes on
+    readout = ours.macro([(5,)], [0], [0])  # the model still computes
 
     class Full:
         def run_with_iobinding(self, binding: object) -> None:
@@ -150,8 +147,8 @@ def test_what_onnx_runtime_raises_becomes_an_error_of_ours(
         KVBuffer(KVLayout(64, 64, 1024, "float32"), 1 << 30)
 
 
-def test_files_may_be_links(bundles: Callable[..., Path], tmp_path: Path) -> None:
-    """As package managers and copies that save space leave them."""
+def test_bundle_of_links_gives_the_same_answer(bundles: Callable[..., Path], tmp_path: Path) -> None:
+    """Package managers and space-saving copies make such links."""
     bundle = bundles(**INT8)
     hard = Path(shutil.copytree(bundle, tmp_path / "hard", copy_function=os.link))
     symbolic = Path(shutil.copytree(bundle, tmp_path / "symbolic"))

@@ -1,4 +1,4 @@
-"""Servers side by side: everybody answers everything, and one that does not is named and left out."""
+"""The serving benchmark measures each server and names those that fail."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hamburger_edge.benchmarks.peers.serving.server_bench import ServingPlan, me
 from hamburger_edge.benchmarks.peers.serving.server_report import markdown, tables
 from hamburger_edge.benchmarks.peers.serving.servers import Contestant, ours
 
-QUICK = ServingPlan(tokens=4, rounds=1, each=1, background=0, eos_ids=(2,))  # those of `tiny`
+QUICK = ServingPlan(tokens=4, rounds=1, each=1, background=0, eos_ids=(2,))  # the end token of `tiny`
 
 
-def test_servers_are_measured_in_turn(tiny: Path) -> None:
+def test_failing_server_is_named_and_the_others_are_measured(tiny: Path) -> None:
     broken = Contestant("broken", (sys.executable, "-c", "raise SystemExit('no port {port} for me')"))
     strange = ours(tiny, 1, 512, "strange", loudness=3)
     two = ours(tiny, 2, 512, "two", workers=2)
@@ -22,19 +22,19 @@ def test_servers_are_measured_in_turn(tiny: Path) -> None:
     assert "for me" in report.failed["broken"]
     assert "loudness" in report.failed["strange"]
     assert tuple(report.measured) == SCENARIOS
-    for title, of in report.to_json()["scenarios"].items():
+    for title, figures in report.to_json()["scenarios"].items():
         alone = title in ("1 client", ALTERNATING)
-        assert list(of) == (["serve"] if alone else ["serve", "two"]), title
-        for each in of.values():
-            assert each["requests_per_s"]["median"] > 0
-            assert each["first_text_s"]["median"] > 0
+        assert list(figures) == (["serve"] if alone else ["serve", "two"]), title
+        for row in figures.values():
+            assert row["requests_per_s"]["median"] > 0
+            assert row["first_text_s"]["median"] > 0
     [burst] = report.measured["16 clients"]["serve"]
     assert len(burst.first_s) == 16
     assert all(title in tables(report) for title in report.measured)
     assert len(markdown(report.to_json()).splitlines()) == 2 + 6  # head and rows
 
 
-def test_an_answer_that_ends_early_is_no_answer(tiny: Path) -> None:
-    """Requests a second of servers that cut their answers short would say nothing."""
+def test_server_that_cuts_answers_short_fails(tiny: Path) -> None:
+    """Shorter answers would raise its requests per second."""
     report = measure([ours(tiny, 1, 512, stop=["a"])], QUICK)
     assert "it was to be longer" in report.failed["serve"]

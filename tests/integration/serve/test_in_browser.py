@@ -23,13 +23,13 @@ pytestmark = [needs_browser, needs_packages, pytest.mark.slow]
 KEY = "a-key-of-many-characters"
 
 
-def test_the_model_runs_in_the_browser_instead(
+def test_model_runs_in_the_browser_without_requests_to_the_server(
     browser: Browser, load_tiny: Callable[[], Model], tiny: Path
 ) -> None:
     access = Access.of("127.0.0.1", keys=[KEY.encode()])
-    offered = InBrowser.of(JAVASCRIPT, {"tiny": tiny})
+    bundles = InBrowser.of(JAVASCRIPT, {"tiny": tiny})
     models = [("other", load_tiny), ("tiny", load_tiny)]
-    with serving(models, access=access, in_browser=offered) as running, running.client() as client:
+    with serving(models, access=access, in_browser=bundles) as running, running.client() as client:
         for path in ("/bundles.json", "/bundles/tiny/manifest.json", "/bundles/tiny/weights.bin"):
             assert client.get(path).status_code == 401
         client.headers["authorization"] = f"Bearer {KEY}"
@@ -50,7 +50,7 @@ def test_the_model_runs_in_the_browser_instead(
         browser.until(lambda: browser.find("#notice").text)
         browser.find("#key").send_keys(KEY, "\ue007")
         browser.until(lambda: browser.all("#model option"))
-        assert not browser.find("#in-browser").is_displayed()  # a model of which there is no bundle
+        assert not browser.find("#in-browser").is_displayed()  # `other` has no bundle
         browser.set("#model", "tiny", "change")
         browser.complaints()
         browser.find("#in-browser").click()
@@ -59,33 +59,35 @@ def test_the_model_runs_in_the_browser_instead(
         assert browser.run("return crossOriginIsolated")
         assert browser.ask("What is the capital of Norway?") == "The capital of Norway is Oslo."
         metrics = client.get("/metrics").text
-        assert "/v1/chat/completions" not in metrics  # nothing was asked of the server
+        assert "/v1/chat/completions" not in metrics  # the server received no chat request
         assert not browser.complaints()
 
 
-def test_browsers_get_the_bundle_that_is_theirs(browser: Browser, tiny: Path, tmp_path: Path) -> None:
-    """The command as people give it: the server computes with the one bundle, the browser with the other."""
-    theirs = tmp_path / "theirs"
-    export_checkpoint(load_checkpoint("tiny"), theirs, precision="int8", kv_cache_dtype="fp32", verify=False)
-    with served(tiny, "--browser", str(JAVASCRIPT), "--browser-bundle", str(theirs)) as program:
+def test_browser_loads_the_bundle_of_browser_bundle(browser: Browser, tiny: Path, tmp_path: Path) -> None:
+    """The server computes with one bundle, the browser with the other."""
+    browser_bundle = tmp_path / "browser"
+    export_checkpoint(
+        load_checkpoint("tiny"), browser_bundle, precision="int8", kv_cache_dtype="fp32", verify=False
+    )
+    with served(tiny, "--browser", str(JAVASCRIPT), "--browser-bundle", str(browser_bundle)) as program:
         address = f"http://127.0.0.1:{program.port}"
-        handed_out = httpx.get(f"{address}/bundles/{tiny.name}/manifest.json", trust_env=False)
-        assert handed_out.content == (theirs / "manifest.json").read_bytes()
+        manifest = httpx.get(f"{address}/bundles/{tiny.name}/manifest.json", trust_env=False)
+        assert manifest.content == (browser_bundle / "manifest.json").read_bytes()
 
-        def asked() -> list[str]:
+        def chat_requests() -> list[str]:
             metrics = httpx.get(f"{address}/metrics", trust_env=False).text
             return [line for line in metrics.splitlines() if "/v1/chat/completions" in line]
 
         browser.driver.get(f"{address}/")
         browser.until(lambda: browser.all("#model option"))
         assert browser.ask("What is the capital of Norway?") == "The capital of Norway is Oslo."
-        before = asked()
+        before = chat_requests()
         assert before
         browser.find("#in-browser").click()
         browser.until(lambda: browser.all("#state") and browser.find("#state").text.startswith("Ready"))
         assert browser.ask("What is the capital of Norway?") == "The capital of Norway is Oslo."
         assert not browser.complaints()
-        assert asked() == before
+        assert chat_requests() == before
 
 
 ASK = """
@@ -105,18 +107,20 @@ const [baseURL, apiKey, done] = arguments;
 """
 
 
-def test_it_may_ask_from_a_site_that_is_allowed(load_tiny: Callable[[], Model], browser: Browser) -> None:
-    """Its preflight asks for headers of its own, x-stainless-os and others, which were refused."""
+def test_openai_client_works_from_an_allowed_site_only(
+    load_tiny: Callable[[], Model], browser: Browser
+) -> None:
+    """Its preflight names headers such as x-stainless-os, which the server once refused."""
     with site(PACKAGES) as friend, site(PACKAGES) as other:
         access = Access.of("127.0.0.1", origins=[friend], keys=[KEY.encode()])
         with serving([("tiny", load_tiny)], access=access) as running:
 
-            def said(origin: str, key: str = KEY) -> Any:
+            def answers(origin: str, key: str = KEY) -> Any:
                 browser.driver.get(f"{origin}/openai/package.json")
                 return browser.driver.execute_async_script(ASK, f"{running.url}/v1", key)
 
-            answer = "The capital of Norway is Oslo."
-            assert said(friend) == [answer, answer, "n"]
-            assert said(friend, "wrong").startswith("AuthenticationError: 401 the key is missing or wrong")
-            assert said(other).startswith("APIConnectionError")
+            oslo = "The capital of Norway is Oslo."
+            assert answers(friend) == [oslo, oslo, "n"]
+            assert answers(friend, "wrong").startswith("AuthenticationError: 401 the key is missing or wrong")
+            assert answers(other).startswith("APIConnectionError")
             browser.complaints()

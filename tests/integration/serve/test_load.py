@@ -1,4 +1,4 @@
-"""Many clients at once, good and bad: everybody gets what is theirs, and nothing is left behind."""
+"""Under load each client gets its own answer, and the server's memory stays constant."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROMPTS = (
     *("What is the capital of Norway?", "Count from 3 to 12.", "List four animals.", "What is 7 plus 8?"),
     *("What is the capital of Italy?", "Count from 5 to 9.", "What is 3 plus 4?", "List three colours."),
 )
-RUBBISH: dict[str, tuple[bytes, int]] = {  # a body, and how it is answered
+RUBBISH: dict[str, tuple[bytes, int]] = {  # body and status
     "no JSON": (b'{"messages": [', 400),
     "wrong types": (json.dumps(question(temperature="hot")).encode(), 400),
     "unknown field": (json.dumps(question(loudness=3)).encode(), 400),
@@ -40,7 +40,7 @@ def tiny(exported_tiny: Callable[..., Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(tiny: Path) -> dict[str, str]:
-    """What each prompt is answered by a model that is asked nothing else."""
+    """Each prompt's answer without other clients."""
     with load(tiny, threads=1) as model:
         return {text: model.generate(text, max_tokens=24, reuse_prefix=False).text for text in PROMPTS}
 
@@ -55,9 +55,9 @@ async def ask(client: httpx.AsyncClient, text: str, *, stream: bool) -> str:
 
 
 async def hang_up(client: httpx.AsyncClient, text: str) -> None:
-    """In the middle of the answer."""
-    asked = question(text, stream=True, max_tokens=24)
-    async with client.stream("POST", CHAT, json=asked) as response:
+    """Close the connection in the middle of the answer."""
+    body = question(text, stream=True, max_tokens=24)
+    async with client.stream("POST", CHAT, json=body) as response:
         await anext(response.aiter_lines())
 
 
@@ -86,7 +86,7 @@ async def one_client(
 
 
 async def warm(client: httpx.AsyncClient) -> None:
-    """Both workers, a full memory of conversations, and one body of each kind."""
+    """Fill the workers' memory of conversations, and send large bodies."""
     for _ in range(3):
         await asyncio.gather(*(ask(client, text, stream=False) for text in PROMPTS))
     await asyncio.gather(*(send_rubbish(client, "too large") for _ in range(8)))
@@ -97,7 +97,7 @@ def metric(program: Program, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(f"{name}{{"))
 
 
-def test_under_load(tiny: Path, alone: dict[str, str]) -> None:
+def test_answers_and_memory_stay_the_same_under_load(tiny: Path, alone: dict[str, str]) -> None:
     counts: Counter[str] = Counter()
 
     async def load_it(program: Program) -> None:

@@ -1,4 +1,4 @@
-"""OpenAI's own Python client, as a program that was written for another server would use it."""
+"""OpenAI's own Python client against this server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def client(running: Running) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture
 def ask(client: openai.OpenAI) -> Callable[..., Any]:
-    """Asks for Norway's capital, or what is given."""
+    """Request a chat completion, by default about Norway's capital."""
     return functools.partial(client.chat.completions.create, model="tiny", messages=NORWAY)
 
 
@@ -53,33 +53,33 @@ def complete(client: openai.OpenAI) -> Callable[..., Any]:
     return functools.partial(client.completions.create, model="tiny", prompt="Count from 3 to")
 
 
-def test_chat(client: openai.OpenAI, ask: Any) -> None:
-    said = ask()
-    assert said.choices[0].message.content == "The capital of Norway is Oslo."
-    assert said.choices[0].finish_reason == "stop"
-    assert said.usage.total_tokens == said.usage.prompt_tokens + said.usage.completion_tokens
-    assert said.usage.model_extra["macro_steps"] < said.usage.completion_tokens
+def test_chat_completion_equals_its_stream(client: openai.OpenAI, ask: Any) -> None:
+    answer = ask()
+    assert answer.choices[0].message.content == "The capital of Norway is Oslo."
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert answer.usage.model_extra["macro_steps"] < answer.usage.completion_tokens
     chunks = list(ask(stream=True))
     assert (
-        "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == said.choices[0].message.content
+        "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == answer.choices[0].message.content
     )
     assert [model.id for model in client.models.list()] == ["tiny"]
     assert client.models.retrieve("tiny").owned_by == "local"
 
 
-def test_completions(complete: Any) -> None:
-    complete()  # int8 rounds by call: from now on the prompt is in the cache
-    said, streamed = complete(max_tokens=8), complete(max_tokens=8, stream=True)
-    assert "".join(chunk.choices[0].text for chunk in streamed) == said.choices[0].text
+def test_completion_equals_its_stream(complete: Any) -> None:
+    complete()  # the cache now holds the prompt
+    completion, streamed = complete(max_tokens=8), complete(max_tokens=8, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in streamed) == completion.choices[0].text
 
 
 @pytest.mark.parametrize("mode", ["plain", "verify"])
-def test_the_likeliest_tokens_and_a_schema(ask: Any, complete: Any, mode: str) -> None:
+def test_logprobs_hold_for_free_and_structured_answers(ask: Any, complete: Any, mode: str) -> None:
     likeliest = {"logprobs": True, "top_logprobs": 3, "extra_body": {"mode": mode}}
-    said = ask(**likeliest)
-    assert (said.usage.model_extra["macro_steps"] == said.usage.completion_tokens) == (mode == "plain")
-    tokens = said.choices[0].logprobs.content
-    assert "".join(token.token for token in tokens) == said.choices[0].message.content
+    answer = ask(**likeliest)
+    assert (answer.usage.model_extra["macro_steps"] == answer.usage.completion_tokens) == (mode == "plain")
+    tokens = answer.choices[0].logprobs.content
+    assert "".join(token.token for token in tokens) == answer.choices[0].message.content
     for token in tokens:
         assert token.top_logprobs[0].logprob == pytest.approx(token.logprob, abs=1e-5)
         assert token.top_logprobs[0].token == token.token
@@ -92,11 +92,11 @@ def test_the_likeliest_tokens_and_a_schema(ask: Any, complete: Any, mode: str) -
     assert {bool(token.top_logprobs) for token in forced.logprobs.content} == {False, True}
 
 
-def test_tools_and_what_they_gave(ask: Any) -> None:
+def test_tool_result_continues_the_conversation(ask: Any) -> None:
     messages: list[Any] = [{"role": "user", "content": "What is half of 8?"}]
-    said = ask(messages=messages, tools=TOOLS, tool_choice="required", max_tokens=60)
-    assert said.choices[0].finish_reason == "tool_calls"
-    message = said.choices[0].message
+    answer = ask(messages=messages, tools=TOOLS, tool_choice="required", max_tokens=60)
+    assert answer.choices[0].finish_reason == "tool_calls"
+    message = answer.choices[0].message
     assert message.content is None
     [call] = message.tool_calls
     assert (call.type, call.function.name in ("halve", "double")) == ("function", True)
@@ -105,9 +105,9 @@ def test_tools_and_what_they_gave(ask: Any) -> None:
     assert ask(messages=messages, max_tokens=20).choices[0].message.content
 
 
-def test_a_named_tool_in_a_stream(ask: Any) -> None:
-    named = {"type": "function", "function": {"name": "double"}}
-    chunks = list(ask(tools=TOOLS, tool_choice=named, stream=True, max_tokens=60))
+def test_named_tool_is_called_in_a_stream(ask: Any) -> None:
+    choice = {"type": "function", "function": {"name": "double"}}
+    chunks = list(ask(tools=TOOLS, tool_choice=choice, stream=True, max_tokens=60))
     [call] = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()]
     assert call.function.name == "double"
     assert set(json.loads(call.function.arguments)) == {"number"}
@@ -115,11 +115,11 @@ def test_a_named_tool_in_a_stream(ask: Any) -> None:
     assert not any(chunk.choices[0].delta.content for chunk in chunks)
 
 
-def test_errors(ask: Any) -> None:
+def test_unknown_model_and_unsupported_schema_raise_typed_errors(ask: Any) -> None:
     with pytest.raises(openai.NotFoundError) as raised:
         ask(model="other")
     assert raised.value.param == "model"
     schema = {"type": "array", "uniqueItems": True}  # a schema that cannot be followed
-    asked = {"type": "json_schema", "json_schema": {"name": "c", "schema": schema}}
+    response_format = {"type": "json_schema", "json_schema": {"name": "c", "schema": schema}}
     with pytest.raises(openai.BadRequestError, match="uniqueItems"):
-        ask(response_format=asked)
+        ask(response_format=response_format)

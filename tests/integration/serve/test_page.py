@@ -1,4 +1,4 @@
-"""The page in a real browser: what a person does with it, and that the browser does not complain."""
+"""The page in a real browser, which logs no error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def page(browser: Browser, running: Running) -> Iterator[Browser]:
     assert not browser.complaints()
 
 
-def test_an_answer_streams_in_tinted_groups(page: Browser) -> None:
+def test_answer_streams_in_tinted_groups(page: Browser) -> None:
     page.run(
         """window.seen = [];
         new MutationObserver(() => window.seen.push(document.querySelectorAll('article.answer span').length))
@@ -60,7 +60,7 @@ def test_an_answer_streams_in_tinted_groups(page: Browser) -> None:
     assert groups[0].value_of_css_property("background-color") == "rgba(0, 0, 0, 0)"
 
 
-def test_the_dial_and_the_mode_are_asked_for(page: Browser) -> None:
+def test_answers_use_the_chosen_confidence_and_mode(page: Browser) -> None:
     page.set("#confidence", "1")
     assert page.find("#confidence-shown").text == "1.00"
     page.ask("Count from 3 to 12.")
@@ -80,7 +80,7 @@ def test_the_dial_and_the_mode_are_asked_for(page: Browser) -> None:
 
 
 def as_a_task(template: ChatTemplate) -> ChatTemplate:
-    """The same text around a request; what opens an answer counts to the request."""
+    """The template as a task's: `after_user` includes the markup before the answer."""
     ends = template.after_user + template.before_answer
     task = replace(template, after_user=ends, before_answer="", before_system="", after_system="")
     assert task.is_task
@@ -88,9 +88,11 @@ def as_a_task(template: ChatTemplate) -> ChatTemplate:
     return task
 
 
-def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny: Callable[[], Model]) -> None:
+def test_page_uses_the_recommended_dial_of_a_task_model(
+    page: Browser, load_tiny: Callable[[], Model]
+) -> None:
     model = load_tiny()
-    model._engine.info = replace(model.info, recommended=Recommended("hybrid", 0.85))
+    model.inference.engine.info = replace(model.info, recommended=Recommended("hybrid", 0.85))
     model.template = as_a_task(model.template)
     with serving([("tiny", load_tiny), ("tuned", lambda: model)]) as running:
         page.driver.get(f"{running.url}/")
@@ -104,9 +106,9 @@ def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny:
         assert page.find("#alone").is_selected()
         assert page.find("#alone-hint").is_displayed()
         assert not page.all("#examples button")
-        for _ in range(2):  # each on its own: the second is told what the first was
+        for _ in range(2):  # each request starts a new conversation
             assert page.ask("What is the capital of Norway?") == "The capital of Norway is Oslo."
-            assert page.find("#saved").text != "–"  # merged what is sure, as it recommends
+            assert page.find("#saved").text != "–"  # mode hybrid merges
         page.set("#confidence", "0.6")  # the mode stays as recommended
         assert page.find("#confidence-shown").text == "0.60"
         assert page.find("#mode").get_attribute("value") == ""
@@ -122,9 +124,9 @@ def test_a_model_of_one_task_is_asked_as_it_recommends(page: Browser, load_tiny:
 
 @pytest.fixture
 def slow(load_tiny: Callable[[], Model]) -> Iterator[Running]:
-    """Answers that go on until they are stopped, or nearly."""
+    """A server whose answers have no end token, slowed down."""
     model = load_tiny()
-    model._engine.info = replace(model.info, eos_ids=())
+    model.inference.engine.info = replace(model.info, eos_ids=())
     macro = model.backend.macro
 
     def late(*words: Any) -> Any:
@@ -136,7 +138,7 @@ def slow(load_tiny: Callable[[], Model]) -> Iterator[Running]:
         yield server
 
 
-def test_stop_retry_and_a_new_conversation(page: Browser, slow: Running) -> None:
+def test_stopped_answer_is_retried_and_a_new_conversation_is_empty(page: Browser, slow: Running) -> None:
     page.driver.get(f"{slow.url}/")
     page.until(lambda: page.all("#model option"))
     page.set("#max-tokens", "400")
@@ -156,7 +158,7 @@ def test_stop_retry_and_a_new_conversation(page: Browser, slow: Running) -> None
     assert page.find("#welcome").is_displayed()
 
 
-def test_a_schema_is_followed_or_refused(page: Browser) -> None:
+def test_schema_constrains_the_answer_or_is_refused(page: Browser) -> None:
     page.find("#structure summary").click()
     page.find("#schema").send_keys('{"type": "object"')
     assert page.find("#schema").get_attribute("aria-invalid") == "true"
@@ -166,10 +168,10 @@ def test_a_schema_is_followed_or_refused(page: Browser) -> None:
     page.set("#schema", '{"type": "array", "uniqueItems": true}')
     page.say("Which?")
     assert "uniqueItems" in page.until(lambda: page.find("#notice").text)
-    assert any("400" in line for line in page.complaints())  # the browser's own word for it
+    assert any("400" in line for line in page.complaints())  # the browser logs the status
 
 
-def test_phone_width_dark_and_by_keyboard(page: Browser) -> None:
+def test_page_fits_a_phone_and_the_keyboard_reaches_it(page: Browser) -> None:
     page.find("#theme").click()
     page.find("#theme").click()
     assert page.find("#theme").get_attribute("aria-label") == "Theme: dark"
@@ -189,10 +191,10 @@ def test_phone_width_dark_and_by_keyboard(page: Browser) -> None:
 
 
 @pytest.mark.parametrize("width", [360, 390])
-def test_every_control_of_a_phone_is_in_reach_beside_a_long_conversation(
+def test_controls_stay_in_reach_on_a_phone_with_a_long_conversation(
     page: Browser, slow: Running, width: int
 ) -> None:
-    """Messages covered the header, and the button of the theme was cut off."""
+    """Messages once covered the header, and the theme button was cut off."""
     page.size(width, 640)
     page.driver.get(f"{slow.url}/")
     page.until(lambda: page.all("#model option"))
@@ -220,8 +222,8 @@ def test_every_control_of_a_phone_is_in_reach_beside_a_long_conversation(
     assert not page.all("article")
 
 
-def test_the_focus_moves_to_what_can_be_used_next(page: Browser, slow: Running) -> None:
-    """It was lost when its button was hidden."""
+def test_focus_moves_to_the_next_usable_control(page: Browser, slow: Running) -> None:
+    """Hiding a button once lost the focus."""
     page.driver.get(f"{slow.url}/")
     page.until(lambda: page.all("#model option"))
 
@@ -242,7 +244,7 @@ def test_the_focus_moves_to_what_can_be_used_next(page: Browser, slow: Running) 
     assert speakers == ["You", "Model"]
 
 
-def test_a_key_is_asked_for(browser: Browser, load_tiny: Callable[[], Model]) -> None:
+def test_page_asks_for_the_key(browser: Browser, load_tiny: Callable[[], Model]) -> None:
     with serving(load_tiny, access=Access.of("127.0.0.1", keys=[KEY.encode()])) as running:
         browser.size(1180, 760)
         browser.driver.get(f"{running.url}/")
@@ -253,8 +255,8 @@ def test_a_key_is_asked_for(browser: Browser, load_tiny: Callable[[], Model]) ->
         assert not browser.find("#notice").is_displayed()
 
 
-def test_nothing_comes_from_elsewhere(page: Browser) -> None:
-    assert not page.find("#in-browser").is_displayed()  # this server was not told to
+def test_page_loads_from_its_server_only(page: Browser) -> None:
+    assert not page.find("#in-browser").is_displayed()  # this server offers no bundle
     loaded = page.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
     assert loaded
     assert all(name.startswith("http://127.0.0.1:") for name in loaded)

@@ -1,4 +1,4 @@
-"""Structured answers of random weights, on every runtime: valid, alike, and going on where they were cut."""
+"""Structured answers of random weights are valid, equal on each runtime, and continue after a cut."""
 
 from __future__ import annotations
 
@@ -56,23 +56,23 @@ def model(request: pytest.FixtureRequest, models: dict[str, Model]) -> Model:
 
 @settings(max_examples=10)
 @given(schema=schemas, confidence=st.sampled_from([0.0, 0.5, 1.0]))
-def test_every_runtime_says_the_same(
+def test_structured_answer_is_equal_on_each_runtime(
     models: dict[str, Model], schema: dict[str, Any], confidence: float
 ) -> None:
     options: dict[str, Any] = {"mode": "merge", "confidence": confidence, "max_tokens": 80}
     first, *others = (model.generate("hello", json_schema=schema, **options) for model in models.values())
-    for said in others:
-        assert (said.text, said.groups) == (first.text, first.groups)
-        assert said.stats.forced_tokens == first.stats.forced_tokens
+    for answer in others:
+        assert (answer.text, answer.groups) == (first.text, first.groups)
+        assert answer.stats.forced_tokens == first.stats.forced_tokens
     if first.complete:
         check(schema, first.text)
 
 
 @pytest.mark.parametrize(("mode", "forced", "temperature"), PAIRS)
-def test_answers_that_are_cut_go_on_bit_for_bit(
+def test_cut_structured_answer_continues_to_same_text(
     model: Model, mode: str, forced: str, temperature: float, tmp_path: Path
 ) -> None:
-    """After every few tokens, with and without a way over the disk."""
+    """Cut after each 1, 3 or 7 tokens, with and without a saved session."""
     options: dict[str, Any] = {"confidence": 1, "temperature": temperature, "seed": 4}
     options |= {"mode": mode, "forced": forced}
     straight = model.chat(**options, max_tokens=200)
@@ -94,8 +94,9 @@ def test_answers_that_are_cut_go_on_bit_for_bit(
 
 
 @pytest.mark.parametrize(("mode", "forced"), [pair[:2] for pair in PAIRS])
-def test_a_stop_string_in_the_middle_of_a_structure(model: Model, mode: str, forced: str) -> None:
-    """The answer is cut, says so, and the conversation goes on from exactly that text."""
+def test_stop_string_cuts_a_structure_and_the_conversation_continues(
+    model: Model, mode: str, forced: str
+) -> None:
     options: dict[str, Any] = {"mode": mode, "forced": forced, "max_tokens": 200}
     options["confidence"] = 1.0 if mode == "plain" else 0.2
     whole = model.generate("hello", json_schema=ORDER, **options).text
@@ -107,7 +108,7 @@ def test_a_stop_string_in_the_middle_of_a_structure(model: Model, mode: str, for
         assert chat.send("and more", json_schema={"const": "the mat"}).result().text == '"the mat"'
 
 
-def test_a_conversation_of_structured_and_free_answers(model: Model) -> None:
+def test_conversation_mixes_structured_and_free_answers(model: Model) -> None:
     chat = model.chat(max_tokens=150, confidence=0.3)
     for turn in range(2):
         check(ORDER, chat.send(f"order {turn}", json_schema=ORDER).result().text)

@@ -22,7 +22,7 @@ from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.training.data.batches import Cuts, DistilledData
 from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
-from hamburger_edge.tuning import planning, tune
+from hamburger_edge.tuning import planning, tune_run
 from hamburger_edge.tuning.examples import read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe, write_tune_recipe
 
@@ -293,7 +293,7 @@ def test_recipes_are_chosen_by_the_data_and_fit_the_time(
 ) -> None:
     """Without a recipe: what it chose is written out, and `--minutes` left next to no time for it."""
     monkeypatch.setattr(planning, "FEWEST", 100)
-    monkeypatch.setattr(tune, "HURRIED", 0.0)
+    monkeypatch.setattr(tune_run, "HURRIED", 0.0)
     (tmp_path / "held.jsonl").write_text("\n".join((task / "held_out.jsonl").read_text().splitlines()[:60]))
     options = [str(task / "examples.jsonl"), "--base", str(task / "base"), "-o", str(tmp_path / "made")]
     more = ["--minutes", "0.001", "--held-out", str(tmp_path / "held.jsonl"), "--precision", "int8"]

@@ -14,7 +14,7 @@ from helpers.toys import toy_tokenizers
 from hamburger_edge.benchmarks.contender import Facts, WeightBytes
 from hamburger_edge.benchmarks.speed import our_speed as bench_ours
 from hamburger_edge.benchmarks.speed import speed_report as bench_report
-from hamburger_edge.chat.model_parts import Parts
+from hamburger_edge.chat.inference import Inference
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.evaluation import machine
@@ -62,10 +62,10 @@ def ours(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bench
     backend = Timed(info(vocab_size=tokenizer.vocab_size), p_stop=0.0)
     backend.clock, backend.fed = clock, []
     model = Model(backend, tokenizer, ChatTemplate.preset("chatml"))
-    choose = Parts.sampler
+    choose = Inference.sampler
 
-    def sampler(parts: Parts, settings: Any) -> Any:
-        made = choose(parts, settings)
+    def sampler(inference: Inference, settings: Any) -> Any:
+        made = choose(inference, settings)
         inner = made.choose
 
         def slow(logits: Any) -> Any:
@@ -75,7 +75,7 @@ def ours(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bench
         made.choose = slow  # type: ignore[method-assign]
         return made
 
-    monkeypatch.setattr(Parts, "sampler", sampler)
+    monkeypatch.setattr(Inference, "sampler", sampler)
     return bench_ours.Ours(source(), backend="onnx", model=model)
 
 

@@ -140,7 +140,7 @@ def test_a_session_too_large_for_this_cache_is_refused(saved: Path, tokenizer: T
     small = toy_model(tokenizer, {"cache_slots": 10})
     with pytest.raises(SessionError, match="cache here has 10"):
         small.resume(saved)
-    assert small.backend.slots == small._engine.ledger.slots == 0
+    assert small.backend.slots == small.inference.engine.ledger.slots == 0
 
 
 def test_missing_and_unwritable_places(model: Model, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_impossible_headers_are_refused(model: Model, saved: Path, change: dict[
     session_file.write(saved, {**header, **change}, arrays, ANY)
     with pytest.raises(SessionError, match=str(saved)):
         model.resume(saved)
-    assert model.backend.slots == model._engine.ledger.slots
+    assert model.backend.slots == model.inference.engine.ledger.slots
     assert model.generate("still fine", max_tokens=2).tokens
 
 

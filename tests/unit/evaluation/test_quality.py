@@ -110,7 +110,7 @@ def test_the_watch_is_taken_off_again(tokenizer: Tokenizer) -> None:
     model = scripted(tokenizer)
     with pytest.raises(InputError):
         ask(model, Judge(model), PROMPTS[0], confidence=2)
-    assert model._engine.backend is model.backend
+    assert model.inference.engine.backend is model.backend
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 19, 20, 21, 128])

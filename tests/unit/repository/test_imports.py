@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import tomllib
 
 from helpers.module_imports import PROJECT, circles, imports, modules
@@ -114,6 +115,21 @@ def test_core_reaches_outward_only_inside_functions() -> None:
         if part_of(module) == "models" and ".zoo." not in module:
             core = {other for other in imports(module) if part_of(other) != "models"}
             assert all(other.startswith(LEAVES) for other in core), f"{module} imports {core}"
+
+
+# Attributes of a model, a conversation or a stream that only their own classes read.
+PRIVATE = ("_engine", "_inference", "_turns")
+
+
+def test_private_attributes_are_read_by_their_own_class_only() -> None:
+    """Outside the core 16 places read the private parts of `Model`; `Model.inference` is public."""
+    reads = {
+        f"{module}: {ast.unparse(node)}"
+        for module, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in PRIVATE and ast.unparse(node.value) != "self"
+    }
+    assert not reads
 
 
 PROJECT_TABLE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -37,8 +37,9 @@ from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
 from hamburger_edge.tuning.draft_index import index_examples
 from hamburger_edge.tuning.encoding import Encoder
 from hamburger_edge.tuning.examples import Example, Turn
-from hamburger_edge.tuning.tune import Tuning
+from hamburger_edge.tuning.task import read_task, write_examples, write_facts
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
+from hamburger_edge.tuning.tune_run import TuneRun
 
 CALLS = [
     Turn(f"call {name} about {topic}", json.dumps({"who": name, "what": topic}))
@@ -119,13 +120,12 @@ def test_the_answer_prefix_is_what_the_given_answers_begin_with(
 def facts(tmp_path: Path, examples: str, **choices: Any) -> Path:
     """A checkpoint's folder with the files that `tune` writes beside the weights."""
     recipe = TuneRecipe(base=str(write_base(tmp_path / "base")), examples=examples, **choices)
-    tuning = Tuning(recipe, tmp_path / "work", report=lambda line: None)
-    written = tuning._encoded(tuning.dataset.examples.examples)
-    tuning.split = tuning._split(written)
+    run = TuneRun(tmp_path / "work", report=lambda line: None)
+    task = read_task(recipe, run)
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir(exist_ok=True)
     (checkpoint / "hamburger.json").write_text("{}")
-    tuning._write_facts(checkpoint, tuning._write_examples(written))
+    write_facts(checkpoint, task, write_examples(task, run), with_text=recipe.calibration_text)
     return checkpoint
 
 

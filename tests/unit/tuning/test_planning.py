@@ -17,8 +17,7 @@ from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.tuning import planning, shape
 from hamburger_edge.tuning.planning import Budget, Pace, steps_per_epoch
 from hamburger_edge.tuning.shape import draft_vocab_size, graft_recipe, tuning_recipe
-from hamburger_edge.tuning.tune import Tuning
-from hamburger_edge.tuning.tune_recipe import TuneRecipe
+from hamburger_edge.tuning.tune_run import TuneRun
 
 BASE, DATA = toy_config().base, ladders(40)
 TUNING = tuning_recipe(DATA, BASE)
@@ -147,4 +146,4 @@ def test_a_short_run_leaves_the_gate_to_its_evaluation(
     tmp_path: Path, minutes: float | None, hurried: bool
 ) -> None:
     """The gate took half a minute of fourteen, and refused the model for a graft of one step."""
-    assert Tuning(TuneRecipe(base="b", examples="e"), tmp_path, minutes=minutes).hurried is hurried
+    assert TuneRun(tmp_path, None if minutes is None else Budget(minutes)).hurried is hurried

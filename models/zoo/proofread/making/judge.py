@@ -99,7 +99,7 @@ def main() -> None:
 def free(model: hamburger_edge.Model) -> None:
     """Let answers be whatever the weights prefer."""
     info = replace(model.info, edits_prompt=False)
-    model._engine.info = info  # what no application may change
+    model.inference.engine.info = info  # what no application may change
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
-"""The parts of a loaded model: an application holds a `Model`, and its conversations share these parts."""
+"""Inference with one backend and its KV cache: prompts become groups, groups become an answer.
+
+`Model` is its face for applications. Conversations, the server, evaluation and benchmarks use it directly.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hamburger_edge.chat.messages import Transcript
+from hamburger_edge.chat.messages import Transcript, read_messages
 from hamburger_edge.chat.stream import Stream
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import ContextFullError, InputError
+from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.engine import Engine, Reuse
 from hamburger_edge.loop.grammar import Grammars
@@ -17,15 +21,25 @@ from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.loop.turns import Turns
+from hamburger_edge.support.values import check_text, safe_repr
+
+Prompt = str | bytes | Sequence[int]
+Messages = Sequence[Mapping[str, str]]
 
 
 @dataclass(frozen=True)
-class Parts:
+class Inference:
     engine: Engine
     tokenizer: Tokenizer
     template: ChatTemplate
     turns: Turns
     grammars: Grammars
+
+    @classmethod
+    def of(cls, backend: Backend, tokenizer: Tokenizer, template: ChatTemplate) -> Inference:
+        engine = Engine(backend, words=tokenizer.words())
+        grammars = Grammars(tokenizer.to_json, engine.info.vocab_size, engine.info.eos_ids)
+        return cls(engine, tokenizer, template, Turns(backend), grammars)
 
     def check_length(self, *texts: str) -> None:
         """Refuse texts with `characters > room * longest token`: they cannot fit.
@@ -40,6 +54,48 @@ class Parts:
                 f"the prompt has {length} characters, which are more than {room} tokens however it is cut: "
                 "shorten it"
             )
+
+    def prompt_groups(
+        self,
+        prompt: Prompt | None,
+        *,
+        messages: Messages | None = None,
+        raw: bool = False,
+        system: str | None = None,
+    ) -> list[Group]:
+        """Return the groups of a prompt or of messages, as `Model.stream` takes them: one token each."""
+        system = None if system is None else check_text(system)
+        if messages is not None:
+            if prompt is not None or raw:
+                raise InputError("give either messages, or a prompt (which alone can be raw)")
+            return self._message_groups(read_messages(messages, system))
+        if prompt is None:
+            raise InputError("there is nothing to answer: give a prompt or messages")
+        if isinstance(prompt, bytearray | memoryview):
+            raise InputError("the prompt must be text or token ids: make bytes of it first")
+        if system is not None and (raw or not isinstance(prompt, str | bytes)):
+            raise InputError("raw text and token ids are taken as they are: leave system out")
+        if not isinstance(prompt, str | bytes):
+            if isinstance(prompt, Sequence) and prompt and isinstance(prompt[0], Mapping):
+                raise InputError(
+                    f"the prompt is a list of messages ({safe_repr(prompt)}): pass it as messages="
+                )
+            try:
+                return self.engine.check_groups((token,) for token in prompt)
+            except TypeError as error:
+                raise InputError(f"the prompt must be text or token ids ({error})") from error
+        text = check_text(prompt)
+        if not text:
+            raise InputError("the prompt is empty: say something")
+        self.check_length(text, system or "")
+        ids = self.tokenizer.encode(text) if raw else self.turn(text, (), system)
+        return self.engine.check_groups((token,) for token in ids)
+
+    def _message_groups(self, transcript: Transcript) -> list[Group]:
+        if len(transcript.turns) % 2 == 0:
+            raise InputError("the last message must be of the user")
+        self.check_length(transcript.system or "", *transcript.turns)
+        return self.conversation(transcript)
 
     def turn(self, text: str, before: Sequence[Group], system: str | None) -> list[int]:
         """Return the tokens between a conversation's groups and the next answer.

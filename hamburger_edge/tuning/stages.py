@@ -1,0 +1,249 @@
+"""The stages of a run. Each takes a recipe and returns it with its own choices, and the files it made.
+
+A stage whose files exist, made by the same recipe from the same data, returns them at once.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from hamburger_edge.evaluation.judges import find_judge
+from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.checkpoints.built_in import built_in
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+from hamburger_edge.models.checkpoints.manifest import DELTA
+from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
+from hamburger_edge.models.distillation.written import write_shard
+from hamburger_edge.models.training.data.batches import DistilledData
+from hamburger_edge.models.training.data.scoring import score
+from hamburger_edge.models.training.runs import new_model
+from hamburger_edge.models.training.speed import fitting_precision
+from hamburger_edge.models.training.training_recipe import Recipe
+from hamburger_edge.support.files import sha256
+from hamburger_edge.tuning.more_answers import write_answers
+from hamburger_edge.tuning.planning import read_within, scored_within, steps_per_epoch, subset, write_subset
+from hamburger_edge.tuning.shape import graft_recipe, reading_recipe, row_slots, tuning_recipe
+from hamburger_edge.tuning.task import EXAMPLES, Task
+from hamburger_edge.tuning.tune_recipe import TuneRecipe
+from hamburger_edge.tuning.tune_run import TuneRun, steps_from
+from hamburger_edge.tuning.watching import AnswersRight
+
+CHECKPOINT = "checkpoint"
+TUNED, SCORED, MORE, GRAFTED, READ, PROBE = "tuned", "scored", "more", "grafted", "read", "probe"
+SCORED_AT_ONCE = 4  # rows per batch
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The result of a stage that trains."""
+
+    recipe: TuneRecipe
+    checkpoint: Path
+    trained: bool  # False: an earlier run had made the checkpoint
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The examples with the tuned base's outputs for every token."""
+
+    recipe: TuneRecipe
+    data: DistilledData
+
+
+def plan(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> TuneRecipe:
+    """Fit the recipe to the minutes: time a few steps of each training without a recipe, report the plan."""
+    if run.hurried:
+        recipe = replace(recipe, read=0, evaluation=replace(recipe.evaluation, quick=True))
+    run.store(recipe)
+    if run.budget is None:
+        return recipe
+    trainings = list[Recipe]()
+    tuning = recipe.tuning
+    if recipe.tune_base and tuning is None:
+        start, tuning = _chosen_tuning(recipe, task, data)
+        trainings.append(replace(_placed(recipe, tuning, run, EXAMPLES, PROBE), tuned_base=start))
+    if recipe.graft is None:
+        graft = _exactly(graft_recipe(data, task.dataset.base.config, tuning))
+        trainings.append(_placed(recipe, graft, run, EXAMPLES, PROBE))
+    for training in trainings:
+        run.budget.measure(training, task.dataset.base, data, recipe.precision)
+    if trainings:
+        ahead = steps_from(trainings[0].stages[0].name, recipe)
+        run.report(run.budget.plan(trainings, data, ahead))
+    return recipe
+
+
+def learn_base(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> Learned:
+    """Train the base to answer the task's prompts."""
+    if recipe.tuning is None:
+        start, tuning = _chosen_tuning(recipe, task, data)
+        recipe = run.store(replace(recipe, start=start, tuning=_fitted(recipe, tuning, task, data, run)))
+    assert recipe.tuning is not None
+    training = replace(_placed(recipe, recipe.tuning, run, EXAMPLES, "tuning"), tuned_base=recipe.start)
+    watch = AnswersRight(
+        task.requests,
+        find_judge(task.judge),
+        task.dataset.encoder.tokenizer,
+        end=task.dataset.encoder.end,
+        longest=task.dataset.longest,
+        autocast=partial(_autocast, recipe),
+    )
+    return _learned("tuning", recipe, training, run.work / TUNED, task, data, run, watch)
+
+
+def score_examples(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> Scored:
+    """Write the outputs of the tuned base for the tokens of all examples, or of as many as time allows."""
+    folder = run.work / SCORED
+    if (folder / NAME).exists() and read_data_manifest(folder).source == _score_source(recipe, data, run):
+        return Scored(recipe, DistilledData.load(folder))
+    model = _tuned_model(recipe, task, data, run)
+    outputs = partial(
+        score,
+        model,
+        rows=SCORED_AT_ONCE,
+        row_slots=row_slots(data, task.dataset.base.config.context_length),
+        autocast=_autocast(recipe, model.base.norm.weight.device.type),
+    )
+    if run.budget is not None and not recipe.scored:
+        fitting = scored_within(run.seconds("scoring", recipe), data, outputs)
+        recipe = run.store(replace(recipe, scored=fitting))
+        if fitting:
+            run.report(f"the graft learns from {fitting} of {len(data)} examples")
+    arrays = outputs(subset(data, recipe.share, recipe.scored), progress=run.progress)
+    write_shard(folder, SCORED, arrays, _score_source(recipe, data, run))
+    return Scored(recipe, DistilledData.load(folder))
+
+
+def answer_more(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> DistilledData:
+    """Let the tuned base answer evenly spaced training prompts; return scores and answers together."""
+    train = task.split.train
+    numbers = train[:: max(1, len(train) // recipe.more_answers)][: recipe.more_answers]
+    write_answers(
+        _tuned_model(recipe, task, data, run).base,
+        [task.dataset.encoder.question(task.dataset.examples.examples[number]) for number in numbers],
+        run.work / MORE,
+        {**_score_source(recipe, data, run), "asked": len(numbers)},
+        end=task.dataset.encoder.end,
+        longest=task.dataset.longest,
+        progress=run.progress,
+    )
+    return DistilledData.load(run.work / SCORED, run.work / MORE)
+
+
+def learn_graft(recipe: TuneRecipe, task: Task, scored: DistilledData, run: TuneRun) -> Learned:
+    """Train a graft on the tuned base."""
+    if recipe.graft is None:
+        graft = _exactly(graft_recipe(scored, task.dataset.base.config, recipe.tuning))
+        recipe = run.store(replace(recipe, graft=_fitted(recipe, graft, task, scored, run)))
+    assert recipe.graft is not None
+    training = _placed(recipe, recipe.graft, run, SCORED, "graft")
+    if recipe.tune_base:
+        training = replace(training, tuned_base=str(run.work / TUNED))
+    checkpoint = run.work / (GRAFTED if recipe.read else CHECKPOINT)
+    return _learned("graft", recipe, training, checkpoint, task, scored, run)
+
+
+def learn_reading(
+    recipe: TuneRecipe, grafted: Path, task: Task, data: DistilledData, run: TuneRun
+) -> Learned:
+    """Continue training base and graft on answers cut as this graft groups them."""
+    assert recipe.graft is not None
+    if recipe.reading is None:
+        recipe = run.store(replace(recipe, reading=reading_recipe(recipe.tuning, recipe.graft)))
+    assert recipe.reading is not None
+    training = replace(_placed(recipe, recipe.reading, run, READ, "reading"), start=str(grafted))
+    if run.budget is not None and not (run.work / READ).exists():
+        probe = replace(training, data=str(run.work / EXAMPLES), out=str(run.work / PROBE))
+        fitting = read_within(run.seconds("reading", recipe), probe, task.dataset.base, data)
+        recipe = run.store(replace(recipe, read=min(recipe.read, fitting)))
+    part = subset(data, recipe.share, recipe.read)
+    source = {"base": recipe.base, "examples": data.sha256, "read": len(part)}
+    read = write_subset(run.work / READ, part, source)
+    return _learned("reading", recipe, training, run.work / CHECKPOINT, task, read, run)
+
+
+def _learned(
+    step: str,
+    recipe: TuneRecipe,
+    training: Recipe,
+    checkpoint: Path,
+    task: Task,
+    data: DistilledData,
+    run: TuneRun,
+    watch: AnswersRight | None = None,
+) -> Learned:
+    template = task.dataset.encoder.template.to_json()
+    seconds = run.seconds(step, recipe)
+    trained = run.train(training, checkpoint, data, template, seconds=seconds, watch=watch)
+    return Learned(recipe, checkpoint, trained)
+
+
+def _chosen_tuning(recipe: TuneRecipe, task: Task, data: DistilledData) -> tuple[str, Recipe]:
+    """Return the start checkpoint of the base's tuning, and the recipe for these examples."""
+    start, residual = _start(recipe)
+    config = task.dataset.base.config
+    return start, _exactly(tuning_recipe(data, config, full=recipe.full, residual=residual))
+
+
+def _start(recipe: TuneRecipe) -> tuple[str, Literal["mean", "last"]]:
+    """Return the start checkpoint and its `merge_residual`; '' and "last" stand for the plain base.
+
+    A built-in graft on this base already reads merged text. Full tuning starts from the plain base.
+    """
+    start = recipe.start or (recipe.base if recipe.base in built_in() else "")
+    if not start or recipe.full:
+        return "", "last"
+    return start, load_checkpoint(start).model.config.merge_residual
+
+
+def _exactly(training: Recipe) -> Recipe:
+    """Set the precision in which this machine multiplies fastest."""
+    return replace(training, precision=fitting_precision("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _placed(recipe: TuneRecipe, training: Recipe, run: TuneRun, data: str, out: str) -> Recipe:
+    """Set a training's base, data folders, output folder and held-out share."""
+    return replace(
+        training,
+        base=recipe.base,
+        data=str(run.work / data),
+        more_data=(str(run.work / MORE),) if data == SCORED and recipe.more_answers else (),
+        out=str(run.work / out),
+        held_out=recipe.share,
+    )
+
+
+def _fitted(recipe: TuneRecipe, training: Recipe, task: Task, data: DistilledData, run: TuneRun) -> Recipe:
+    """Return the training with as many epochs as its share of the minutes allows."""
+    if run.budget is None:
+        return training
+    placed, ahead = replace(training, held_out=recipe.share), steps_from(training.stages[0].name, recipe)
+    per_epoch = steps_per_epoch(placed, data, task.dataset.base.config.vocab_size)
+    return run.budget.fitted(training, data, ahead, per_epoch)
+
+
+def _score_source(recipe: TuneRecipe, data: DistilledData, run: TuneRun) -> dict[str, Any]:
+    """Return the provenance of the scores: base, hash of its update, hash of the examples."""
+    tuned = sha256(run.work / TUNED / DELTA) if recipe.tune_base else ""
+    part = {"scored": recipe.scored} if recipe.scored else {}
+    return {"base": recipe.base, "tuned": tuned, "examples": data.sha256, **part}
+
+
+def _tuned_model(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> Hamburger:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if recipe.tune_base:
+        return load_checkpoint(run.work / TUNED).model.to(device)
+    training = _placed(recipe, tuning_recipe(data, task.dataset.base.config), run, EXAMPLES, "tuning")
+    return new_model(training, task.dataset.base, data).eval().to(device)
+
+
+def _autocast(recipe: TuneRecipe, kind: str) -> AbstractContextManager[Any]:
+    """Return the autocast context for a device kind, with the precision of the base's tuning."""
+    exact = recipe.tuning is not None and recipe.tuning.precision == "fp32"
+    return nullcontext() if exact else torch.autocast(kind, dtype=torch.bfloat16)

@@ -1,0 +1,96 @@
+"""A task: its examples as tokens, divided into training, calibration and held-out prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hamburger_edge.errors import InputError
+from hamburger_edge.evaluation.asking import Request
+from hamburger_edge.evaluation.judges import find_judge, fitting_judge
+from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, write_calibration
+from hamburger_edge.models.checkpoints.facts import write_into
+from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
+from hamburger_edge.models.training.data.batches import DistilledData, Split, split_questions
+from hamburger_edge.tuning.baselines import Baseline, baselines
+from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
+from hamburger_edge.tuning.draft_index import index_answers, question_and_answer
+from hamburger_edge.tuning.examples import Example
+from hamburger_edge.tuning.tune_recipe import TuneRecipe
+from hamburger_edge.tuning.tune_run import TuneRun
+
+EXAMPLES = "examples"
+
+
+@dataclass(frozen=True)
+class Task:
+    dataset: Dataset
+    conversations: tuple[WrittenConversation, ...]  # one per example, in the same order
+    split: Split  # of the conversations
+    requests: list[Request]  # held-out prompts and their answers
+    judge: str
+
+    def baselines(self, requests: Sequence[Request]) -> list[Baseline]:
+        """Return the scores of answers without a model on these requests."""
+        learned = [self.dataset.examples.examples[number] for number in self.split.train]
+        return baselines(learned, requests, find_judge(self.judge))
+
+
+def read_task(recipe: TuneRecipe, run: TuneRun) -> Task:
+    """Read and check the base and the examples. Nothing is written."""
+    dataset = Dataset(recipe, run.report, run.progress)
+    run.report(str(dataset.examples))
+    conversations = _encoded(dataset, dataset.examples.examples)
+    split = split_questions((conversation.question for conversation in conversations), recipe.share)
+    if not (split.train and split.held_out and split.calibration):
+        raise InputError(
+            f"{recipe.examples}: the hash that holds prompts out chooses too few of {len(conversations)} "
+            "examples: give hundreds, and those as well that were held out before"
+        )
+    requests = dataset.requests(split)
+    judge = recipe.judge or fitting_judge([request.expected for request in requests])
+    return Task(dataset, tuple(conversations), split, requests, judge)
+
+
+def write_examples(task: Task, run: TuneRun) -> DistilledData:
+    """Write the examples as tokens, followed by the augmented training examples."""
+    conversations = list(task.conversations)
+    if task.dataset.recipe.augment:
+        more = task.dataset.more_by_augmenting(task.split)
+        run.report(str(more))
+        conversations += _encoded(task.dataset, more.examples)
+    write_conversations(run.work / EXAMPLES, EXAMPLES, conversations, {"base": "given"})
+    return DistilledData.load(run.work / EXAMPLES)
+
+
+def write_facts(checkpoint: Path, task: Task, data: DistilledData, *, with_text: bool) -> None:
+    """Write what exports and drafts take from the examples beside the weights.
+
+    `with_text`: also examples, word for word, for exports to calibrate on.
+    """
+    if with_text:
+        write_calibration(checkpoint / CALIBRATION, task.dataset.calibration(data, task.split))
+    else:
+        (checkpoint / CALIBRATION).unlink(missing_ok=True)
+    write_into(checkpoint, answer_prefix=common_answer_prefix(data, task.split.train))
+
+    def pairs(numbers: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+        spans = (slice(*data.starts[number : number + 2]) for number in numbers)
+        return [question_and_answer(data.ids[span], data.roles[span]) for span in spans]
+
+    tokenizer, size = task.dataset.encoder.tokenizer, task.dataset.base.config.vocab_size
+    # held-out answers judge the settings, so the index is fitted to the calibration part
+    index_answers(checkpoint, pairs(task.split.train), pairs(task.split.calibration), tokenizer, size)
+
+
+def _encoded(dataset: Dataset, examples: Sequence[Example]) -> list[WrittenConversation]:
+    conversations = [dataset.encoder.encode(example) for example in examples]
+    context = dataset.base.config.context_length
+    for example, conversation in zip(examples, conversations, strict=True):
+        if (tokens := len(conversation.ids)) > context:
+            raise InputError(
+                f"{dataset.recipe.examples}: the example that asks {example.turns[0].prompt[:40]!r} has "
+                f"{tokens} tokens, the base's context {context}: shorten it or leave it out"
+            )
+    return conversations
