@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def write_goldens(
     path: Path,
     bundle: Path,
     *,
-    asked: tuple[dict[str, Any], ...] = (*GREEDY, *SAMPLED),
+    asked: Sequence[dict[str, Any]] = (*GREEDY, *SAMPLED),
     repeated: tuple[dict[str, Any], ...] = (),
     talks: tuple[dict[str, Any], ...] = TALKS,
     max_tokens: int = 30,
@@ -151,6 +152,8 @@ def _answer(model: Model, prompt: str | list[int], options: dict[str, Any]) -> d
         "top": [[[list(each) for each in top] for top in chunk.top_probabilities] for chunk in chunks],
         "text": stream.text,
         "finishReason": stream.finish_reason,
+        "certainty": stream.certainty,
+        "unsure": stream.unsure,
     }
     return {"prompt": prompt, "options": _camel(options), **said}
 
@@ -159,10 +162,14 @@ def _talk(model: Model, options: dict[str, Any]) -> dict[str, Any]:
     chat = model.chat("Be brief.", **options)
     turns: list[dict[str, Any]] = []
     for text in TURNS:
-        groups = [list(chunk.tokens) for chunk in chat.send(text)]
+        chunks = list(chat.send(text))
         if goes_on := text == TURNS[1] and chat.unfinished:  # the middle answer is cut
-            groups += [list(chunk.tokens) for chunk in chat.continue_answer(max_tokens=7)]
-        turns.append({"text": text, "groups": groups, "goesOn": goes_on, "answer": chat.messages[-1].text})
+            chunks += chat.continue_answer(max_tokens=7)
+        groups = [list(chunk.tokens) for chunk in chunks]
+        certainty, answer = chunks[-1].certainty, chat.messages[-1].text
+        turns.append(
+            {"text": text, "groups": groups, "goesOn": goes_on, "answer": answer, "certainty": certainty}
+        )
     slots = [list(group) for group in chat.groups]
     return {"options": _camel(options), "turns": turns, "slots": slots}
 

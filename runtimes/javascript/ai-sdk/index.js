@@ -70,7 +70,7 @@ class LanguageModel {
     }
     given.abortSignal?.throwIfAborted();
     const response = { timestamp: new Date(), modelId: this.modelId };
-    return { ...ended(stream, calls), ...usage(stream.stats), response, warnings };
+    return { ...ended(stream, calls), ...usage(stream), response, warnings };
   }
 
   /**
@@ -153,6 +153,6 @@ class LanguageModel {
       }
     }
     if (isText) yield { type: "text-end", id };
-    yield { type: "finish", finishReason, ...usage(stream.stats) };
+    yield { type: "finish", finishReason, ...usage(stream) };
   }
 }

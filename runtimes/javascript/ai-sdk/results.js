@@ -2,7 +2,6 @@
 
 /** @import { LanguageModelV3FinishReason, LanguageModelV3Text, LanguageModelV3ToolCall } from "@ai-sdk/provider" */
 /** @import { Stream } from "../chat/stream.js" */
-/** @import { Stats } from "../loop/stats.js" */
 /** @import { FinishReason } from "../loop/step.js" */
 /** @import { Calls } from "./tools.js" */
 
@@ -26,8 +25,12 @@ export function ended({ text, finishReason }, calls) {
   return { content, finishReason: { unified: "tool-calls", raw } };
 }
 
-/** Tokens; in `raw` and for `providerMetadata` also groups, slots and the rest of the statistics. @param {Stats} stats */
-export function usage(stats) {
+/**
+ * Tokens; in `raw` and for `providerMetadata` also groups, slots and the rest of the statistics. `providerMetadata` has
+ * the answer's `certainty` and `unsure`, too, if the model's certainty was measured.
+ * @param {Stream} stream
+ */
+export function usage({ stats, certainty, unsure }) {
   const { promptTokens, reusedTokens, tokens } = stats;
   const all = Object.fromEntries(Object.entries(stats.toJSON()));
   return {
@@ -41,6 +44,6 @@ export function usage(stats) {
       outputTokens: { total: tokens, text: tokens, reasoning: undefined },
       raw: all,
     },
-    providerMetadata: { hamburger: all },
+    providerMetadata: { hamburger: certainty === null ? all : { ...all, certainty, unsure } },
   };
 }

@@ -1,9 +1,11 @@
 // The manifest: everything that is needed to run a bundle. A runtime never asks which model it is.
 import { BundleError, reason } from "../errors.js";
+import { isCertainty } from "../loop/certainty.js";
 import { USUAL_COSTS } from "../loop/drafting.js";
 import { safeRepr } from "../support/values.js";
 
 /** @import { Markup } from "../chat/template.js" */
+/** @import { Certainty } from "../loop/certainty.js" */
 /** @import { Mode } from "../loop/dial.js" */
 /** @import { Costs } from "../loop/drafting.js" */
 
@@ -41,6 +43,7 @@ import { safeRepr } from "../support/values.js";
  * @property {{mode: Mode, confidence: number} | null} [recommended]
  * @property {number[]} [answer_prefix]  tokens that all answers begin with
  * @property {boolean} [edits_prompt]  its answers are its prompts put right, and are held to that
+ * @property {Certainty | null} [certainty]  coefficients of an answer's certainty; null: not measured
  * @property {Costs} [draft_costs]
  */
 
@@ -93,6 +96,7 @@ export function readManifest(content, place) {
   need(Array.isArray(answer_prefix) && answer_prefix.length <= LONGEST_ANSWER_PREFIX && answer_prefix.every(isToken), "has no usable answer_prefix");
   const costs = data.draft_costs ?? USUAL_COSTS;
   need(0 < costs.row && costs.row <= 10 && 0 < costs.micro && costs.micro <= 10, "has no usable draft_costs");
+  need((data.certainty ?? null) === null || isCertainty(data.certainty), "has no usable certainty");
   return data;
 }
 

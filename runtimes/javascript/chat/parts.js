@@ -1,4 +1,5 @@
 // The parts of a loaded model, which its conversations share.
+import { InputError } from "../errors.js";
 import { Edits } from "../loop/edits.js";
 import { Sampler } from "../loop/sampling.js";
 import { Grammars } from "../structured/grammar.js";
@@ -52,9 +53,15 @@ export class Parts {
 
   /** @param {Settings} settings */
   sampler(settings) {
-    const { vocabSize, draftVocab, eosIds, editsPrompt } = this.engine.info;
+    const { vocabSize, draftVocab, eosIds, editsPrompt, certainty = null } = this.engine.info;
+    if (settings.minCertainty !== null && !certainty) {
+      throw new InputError(
+        `minCertainty ${settings.minCertainty} needs a model whose certainty was measured: leave it out, or measure this ` +
+          "model with  hamburger-edge eval --certainty",
+      );
+    }
     const edits = editsPrompt ? new Edits((token) => this.tokenizer.bytes([token]), eosIds) : null;
-    return new Sampler(settings.sampling, vocabSize, draftVocab, settings.topProbabilities, edits);
+    return new Sampler(settings.sampling, vocabSize, draftVocab, settings.topProbabilities, edits, certainty !== null);
   }
 
   /** @param {Settings} settings */

@@ -1,5 +1,6 @@
 // A running answer: the engine's steps with their text, and the exclusive use of the model.
 import { BusyError, InputError } from "../errors.js";
+import { certaintyOf } from "../loop/certainty.js";
 import { Stats } from "../loop/stats.js";
 
 /** @import { Group } from "../loop/backend.js" */
@@ -20,6 +21,9 @@ import { Stats } from "../loop/stats.js";
  * @property {boolean | null} complete  of a structured answer: whether its structure is complete
  * @property {number[]} probabilities  as in the chunks
  * @property {TopToken[][]} topProbabilities  as in the chunks
+ * @property {number | null} certainty  calibrated probability that the whole answer is right; 0 if it was cut or repeats
+ *   itself at its end; null: not measured for this model
+ * @property {boolean} unsure  whether the certainty is below `minCertainty`
  */
 
 /**
@@ -31,6 +35,8 @@ import { Stats } from "../loop/stats.js";
  *   not choose or check it (drafted and merged unchecked, or forced by a structure); empty without the option
  * @property {number[]} stopProbabilities  probability that the group should end with each token
  * @property {FinishReason | null} finishReason  set on the last chunk; a cancelled answer ends with one without tokens
+ * @property {number | null} certainty  of the last chunk: as in the result
+ * @property {boolean} unsure
  */
 
 /** Exclusive use of a model: one answer at a time. */
@@ -67,6 +73,9 @@ export class Stream {
   groups = [];
   /** @type {boolean | null} of a finished structured answer: whether its structure is complete */
   complete = null;
+  /** @type {number | null} of the ended answer; null: not measured for this model */
+  certainty = null;
+  unsure = false; // whether the ended answer is not shown to have the certainty `minCertainty`
   #isCancelled = false;
   #chunks;
   /** @type {number[]} */
@@ -95,10 +104,11 @@ export class Stream {
   /** Read the answer to its end and return it whole. @returns {Promise<Result>} */
   async result() {
     for await (const _ of this);
-    const { text, groups, stats, complete } = this;
+    const { text, groups, stats, complete, certainty, unsure } = this;
     const [probabilities, topProbabilities] = [this.#probabilities, this.#topProbabilities];
     const finishReason = this.finishReason ?? "cancelled";
-    return { text, tokens: groups.flat(), groups, finishReason, stats, complete, probabilities, topProbabilities };
+    const tokens = groups.flat();
+    return { text, tokens, groups, finishReason, stats, complete, probabilities, topProbabilities, certainty, unsure };
   }
 
   /** End the answer and free the model after the current step. @returns {Promise<IteratorResult<Chunk, void>>} */
@@ -133,12 +143,15 @@ export class Stream {
           const { value: step } = await steps.next();
           let said = step ?? NOTHING;
           if (isCancelled() && !said.finishReason) said = { ...said, finishReason: "cancelled" };
-          const chunk = this.#chunk(said, engine, sampler, text, isResumable ?? false);
+          const chunk = this.#chunk(said, engine, sampler, text, isResumable ?? false, settings);
           this.#count(engine, (performance.now() - begin) / 1000);
           yield chunk;
         }
       } finally {
-        this.finishReason ??= "cancelled";
+        if (!this.finishReason) {
+          this.finishReason = "cancelled";
+          this.#judge(engine, sampler, settings);
+        }
         await steps.return();
         this.complete = sampler.release();
         onClose?.(this, sampler, text);
@@ -151,9 +164,10 @@ export class Stream {
   /**
    * @param {import("../loop/step.js").Step} step
    * @param {Engine} engine @param {Sampler} sampler @param {TextStream} output @param {boolean} isResumable
+   * @param {Settings} settings
    * @returns {Chunk}
    */
-  #chunk(step, engine, sampler, output, isResumable) {
+  #chunk(step, engine, sampler, output, isResumable, settings) {
     let { tokens, probabilities, topProbabilities, stopProbabilities, finishReason } = step;
     let { text, stopped } = output.push(tokens);
     if (stopped !== null) {
@@ -173,11 +187,20 @@ export class Stream {
       text += output.flush();
     }
     this.finishReason = finishReason;
+    this.#judge(engine, sampler, settings);
     this.text += text;
     if (tokens.length) this.groups.push([...tokens]);
     this.#probabilities.push(...probabilities);
     this.#topProbabilities.push(...topProbabilities);
-    return { tokens, text, probabilities, topProbabilities, stopProbabilities, finishReason };
+    const { certainty, unsure } = this;
+    return { tokens, text, probabilities, topProbabilities, stopProbabilities, finishReason, certainty, unsure };
+  }
+
+  /** Set the certainty of the answer if it has ended. @param {Engine} engine @param {Sampler} sampler @param {Settings} settings */
+  #judge({ info }, { answer, logprobs }, { minCertainty }) {
+    if (!this.finishReason) return;
+    this.certainty = info.certainty ? certaintyOf(info.certainty, answer, logprobs, this.finishReason) : null;
+    this.unsure = minCertainty !== null && (this.certainty === null || this.certainty < minCertainty);
   }
 
   /** @param {Engine} engine @param {number} seconds */

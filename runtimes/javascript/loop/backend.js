@@ -7,6 +7,7 @@
 
 /** @typedef {readonly number[]} Group  The 1..maxGroupTokens tokens that share a slot. */
 
+/** @import { Certainty } from "./certainty.js" */
 /** @import { Recommended } from "./dial.js" */
 /** @import { DraftIndex } from "./draft_index.js" */
 /** @import { Costs } from "./drafting.js" */
@@ -28,6 +29,7 @@
  * @property {Recommended} recommended  the defaults of mode and confidence
  * @property {readonly number[]} [answerPrefix]  tokens that all its answers begin with, as a task's may
  * @property {boolean} [editsPrompt]  its answers are its prompts put right, and are held to that
+ * @property {Certainty | null} [certainty]  coefficients of an answer's certainty; null: not measured
  * @property {DraftIndex | null} [draftIndex]  what usually follows what in its answers
  * @property {Costs} [draftCosts]  of drafted rows and micro steps
  */

@@ -260,7 +260,7 @@ export class Engine {
     const start = this.ledger.slots;
     let kept = again.length ? 0 : 1;
     const checked = groups.slice(kept);
-    sampler.rewind(count(checked));
+    const drafted = sampler.rewind(count(checked)); // log-probabilities of the draft's tokens
     let { decided, forced } = await decisions(checked, sampler);
     const ahead = again.length + kept - 1; // the slot before the first that is checked
     const rows = [...decided.map((index) => ahead + index), again.length + groups.length - 1];
@@ -273,6 +273,7 @@ export class Engine {
       readout = fed.readout;
       stats.count(fed.seconds, isPrompt);
       for (const group of checked) {
+        const [, ...logprobs] = drafted.splice(0, group.length);
         await sampler.look();
         const isForced = sampler.forced !== null;
         const read = start + again.length + kept; // slots; what all answers begin with is not doubted
@@ -285,10 +286,10 @@ export class Engine {
         }
         if (isForced) forced -= 1;
         else row += 1;
-        for (const next of group.slice(1)) {
+        for (const [index, next] of group.slice(1).entries()) {
           await sampler.look();
           if (sampler.forced !== null) forced -= 1;
-          sampler.propose(next);
+          sampler.propose(next, logprobs[index]);
         }
         if (draft.probabilities.length) {
           probabilities.push(choice.probability, ...draft.probabilities.slice(agreed + 1, agreed + group.length));

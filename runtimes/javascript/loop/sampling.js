@@ -24,7 +24,10 @@ import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
  * @property {TopToken[]} [top]  the likeliest of that distribution, if the base chose
  */
 
-/** @typedef {{seed: bigint, draws: number, answer: number[], prompt: number[], edited: number[], copies: Copies}} SamplerState */
+/** @typedef {{seed: bigint, draws: number, answer: number[], prompt: number[], edited: number[], copies: Copies, logprobs: number[] | null}} SamplerState */
+
+// Scores that are lower than the highest by this much are left out of a log-sum-exp, as in Python.
+const NEAR = 18;
 
 const BAN = -100; // a token with this bias or a lower one is never chosen, as in OpenAI's interface
 
@@ -33,6 +36,8 @@ export class Sampler {
   /** @type {number[]} tokens chosen since `begin` */
   answer = [];
   copies = noCopies(); // in the answer's drafts
+  /** @type {number[] | null} log-probability of each token of the answer, see `certainty.js`; null: not recorded */
+  logprobs = null;
   /** @type {Grammar | null} the answer's grammar; advances with every choice */
   grammar = null;
   /** @type {Set<number>} */
@@ -45,6 +50,7 @@ export class Sampler {
   #micro;
   #isPenalised;
   #banned;
+  #scoresAnswer;
 
   /**
    * @param {Sampling} settings
@@ -52,8 +58,11 @@ export class Sampler {
    * @param {readonly number[] | null} [draftVocab]
    * @param {number | null} [topProbabilities]
    * @param {Edits | null} [edits]
+   * @param {boolean} [scoresAnswer]  record log-probabilities
    */
-  constructor(settings, vocabSize, draftVocab = null, topProbabilities = 0, edits = null) {
+  constructor(settings, vocabSize, draftVocab = null, topProbabilities = 0, edits = null, scoresAnswer = false) {
+    this.#scoresAnswer = scoresAnswer;
+    this.logprobs = scoresAnswer ? [] : null;
     this.settings = settings;
     this.edits = edits; // how far an answer may be from its prompt; moves with every choice
     this.topProbabilities = topProbabilities; // null: choices have no probability
@@ -138,6 +147,7 @@ export class Sampler {
   begin(prompt) {
     const tokens = [...prompt];
     this.answer = [];
+    this.logprobs = this.#scoresAnswer ? [] : null;
     this.copies = noCopies();
     this.#prompt = new Set(tokens);
     this.#counts.clear();
@@ -147,19 +157,21 @@ export class Sampler {
   /** Choose from the base's scores, [vocab]. @param {Float32Array} logits */
   choose(logits) {
     if (this.forced !== null) return this.chooseForced();
-    return this.#accept(this.#permitted(logits));
+    const choice = this.#permitted(logits);
+    return this.#accept(choice, this.logprobs ? this.#logprob(logits, choice.token) : 0);
   }
 
   /**
-   * Take a token into a draft without scores, if the grammar allows it. It costs a draw like any other.
-   * @param {number} token
+   * Take a token into a draft without scores, if the grammar allows it. It costs a draw like any other. `logprob` is
+   * recorded until the base scores the token.
+   * @param {number} token @param {number} [logprob]
    */
-  propose(token) {
+  propose(token, logprob = 0) {
     if (this.forced !== null && this.forced !== token) return false;
     if (this.grammar && !this.grammar.allows(token)) return false;
     if (this.edits && !this.edits.allows(token)) return false;
     if (this.settings.temperature > 0) this.#advance(1);
-    this.#accept({ token, probability: NaN });
+    this.#accept({ token, probability: NaN }, this.forced === token ? 0 : logprob);
     return true;
   }
 
@@ -173,12 +185,12 @@ export class Sampler {
 
   /**
    * From a micro step's scores, [vocab] or [draft vocabulary]. Null, and nothing chosen, where the answer may not go
-   * on so: the base chooses among the others.
-   * @param {Float32Array} logits
+   * on so: the base chooses among the others. `logprob` is recorded until the base scores the token.
+   * @param {Float32Array} logits @param {number} [logprob]
    */
-  chooseMicro(logits) {
+  chooseMicro(logits, logprob = 0) {
     const choice = this.#choose(logits, this.#micro);
-    if (!this.edits || this.edits.allows(choice.token)) return this.#accept(choice);
+    if (!this.edits || this.edits.allows(choice.token)) return this.#accept(choice, logprob);
     this.#takeBack(1);
     return null;
   }
@@ -188,34 +200,43 @@ export class Sampler {
     return this.#micro.token(highest(logits));
   }
 
-  /** Choose that token; null, and no choice, if settings or the draw prefer another. @param {Float32Array} logits */
-  chooseJudged(logits) {
+  /**
+   * Choose that token; null, and no choice, if settings or the draw prefer another.
+   * @param {Float32Array} logits @param {number} [logprob]
+   */
+  chooseJudged(logits, logprob = 0) {
     const judged = this.judged(logits);
     if (this.grammar && !this.grammar.allows(judged)) return null;
-    const choice = this.chooseMicro(logits);
+    const choice = this.chooseMicro(logits, logprob);
     if (!choice || choice.token === judged) return choice;
     this.rewind(1);
     return null;
   }
 
-  /** Take back the last choices and their draws. @param {number} tokens */
+  /**
+   * Take back the last choices and their draws; return their log-probabilities, 0 if not recorded.
+   * @param {number} tokens @returns {number[]}
+   */
   rewind(tokens) {
-    if (!tokens) return;
+    if (!tokens) return [];
+    const logprobs = this.logprobs?.splice(-tokens) ?? new Array(tokens).fill(0);
     for (const token of this.answer.splice(-tokens)) this.#count(token, -1);
     this.grammar?.rewind(tokens);
     this.edits?.rewind(tokens);
     this.#takeBack(tokens);
+    return logprobs;
   }
 
   /** Return a state from which `restore` continues exactly, with the same settings. @returns {SamplerState} */
   state() {
     const edited = [...(this.edits?.prompt ?? [])];
     const [answer, prompt, copies] = [[...this.answer], [...this.#prompt], { ...this.copies }];
-    return { seed: this.seed, draws: this.#draws, answer, prompt, edited, copies };
+    const logprobs = this.logprobs && [...this.logprobs];
+    return { seed: this.seed, draws: this.#draws, answer, prompt, edited, copies, logprobs };
   }
 
   /** @param {SamplerState} state */
-  restore({ seed, draws, answer, prompt, edited, copies }) {
+  restore({ seed, draws, answer, prompt, edited, copies, logprobs }) {
     this.seed = seed;
     this.#random = new Random(seed);
     this.#draws = 0;
@@ -223,15 +244,18 @@ export class Sampler {
     this.begin(prompt);
     this.answer = [...answer];
     this.copies = { ...copies };
+    // an answer that began without them has none
+    if (this.#scoresAnswer) this.logprobs = logprobs?.length === answer.length ? [...logprobs] : null;
     for (const token of answer) this.#count(token, 1);
     this.edits?.begin(edited, answer);
   }
 
-  /** @param {Choice} choice */
-  #accept(choice) {
+  /** @param {Choice} choice @param {number} [logprob] */
+  #accept(choice, logprob = 0) {
     this.grammar?.consume(choice.token);
     this.edits?.accept(choice.token);
     this.answer.push(choice.token);
+    this.logprobs?.push(logprob);
     this.#count(choice.token, 1);
     return choice;
   }
@@ -250,6 +274,18 @@ export class Sampler {
   /** @param {number} draws */
   #takeBack(draws) {
     if (this.settings.temperature > 0) this.#advance(-draws);
+  }
+
+  /**
+   * Return the log-probability of a token that the grammar allows, from the base's scores, [vocab].
+   * @param {Float32Array} logits @param {number} token
+   */
+  #logprob(logits, token) {
+    const allowed = this.#allowed(logits, this.#base);
+    const best = allowed[highest(allowed)];
+    let sum = 0;
+    for (const logit of allowed) if (logit > best - NEAR) sum += Math.exp(logit - best);
+    return logits[token] - best - Math.log(sum);
   }
 
   /** From the base's scores, but for tokens that `edits` refuses. @param {Float32Array} given @returns {Choice} */

@@ -18,6 +18,8 @@ import { structureOf } from "./structure.js";
  * @property {string | readonly string[]} [stop]  the answer ends before any of these
  * @property {number | null} [topProbabilities]  report each token's probability and this many of the likeliest tokens of
  *   the distribution that it was chosen from, if the base chose or checked it. 0: the token's probability alone
+ * @property {number | null} [minCertainty]  0 to 1: an answer with a lower certainty is `unsure`. The model's certainty
+ *   must have been measured
  * @property {number} [temperature]  0: greedy
  * @property {number} [topK]  keep the k likeliest and ties with the k-th; 0: all
  * @property {number} [topP]  keep the smallest set of likeliest tokens with this much of the probability
@@ -56,6 +58,7 @@ const DEFAULTS = {
   maxTokens: null,
   stop: [],
   topProbabilities: null,
+  minCertainty: null,
   temperature: 0,
   topK: 0,
   topP: 1,
@@ -96,6 +99,7 @@ export class Settings {
     this.forced = o.forced;
     this.topProbabilities = o.topProbabilities;
     if (o.topProbabilities !== null) wholeIn("topProbabilities", o.topProbabilities, 0, MOST);
+    this.minCertainty = o.minCertainty === null ? null : numberIn("minCertainty", o.minCertainty, 0, 1);
     this.ignoreEos = flag("ignoreEos", o.ignoreEos);
     this.stop = typeof o.stop === "string" ? [o.stop] : o.stop;
     if (!Array.isArray(this.stop) || !this.stop.every((text) => typeof text === "string" && text)) {

@@ -191,10 +191,10 @@ class Growing {
   async #microGroup() {
     const { rules, sampler } = this;
     if (!this.isTrying || this.#microCost === null) return false;
-    const { logits } = await this.#micro();
+    const { logits, sure } = await this.#micro();
     this.isTrying = 1 - this.pStop >= rules.confidence;
     if (rules.judgesAfter && !this.isTrying) return false; // the base chooses this token instead
-    const choice = sampler.chooseJudged(logits);
+    const choice = sampler.chooseJudged(logits, logChance(sure));
     if (!choice) return false; // the stop head judged another token than the sampler prefers
     this.#add(choice, this.pStop, true);
     return true;
@@ -213,7 +213,7 @@ class Growing {
     }
     if (!guess) return false;
     const floor = sampler.adjusts ? 0 : guess.floor; // guesses know no penalties, biases or bans
-    if (!this.#pays(guess.chance, floor) || !sampler.propose(guess.token)) return false;
+    if (!this.#pays(guess.chance, floor) || !sampler.propose(guess.token, logChance(guess.chance))) return false;
     this.#append({ token: guess.token, probability: guess.chance }, 0, floor, guess.chance, guess.place);
     return true;
   }
@@ -221,7 +221,7 @@ class Growing {
   /** @param {Float32Array} logits @param {number} sure */
   #draftMicro(logits, sure) {
     const { sampler } = this;
-    const choice = this.#pays(sure, sure) ? sampler.chooseMicro(logits) : null;
+    const choice = this.#pays(sure, sure) ? sampler.chooseMicro(logits, logChance(sure)) : null;
     if (!choice) return false;
     this.#append(choice, this.pStop, choice.token === sampler.judged(logits) ? sure : 0, sure);
     return true;
@@ -278,4 +278,9 @@ class Growing {
     this.stops.push(pStop);
     this.rules.drafter?.add(place);
   }
+}
+
+/** Natural logarithm of a draft's chance. @param {number} chance */
+function logChance(chance) {
+  return Math.log(Math.max(chance, 1e-9));
 }

@@ -6,8 +6,8 @@ import { after, before, describe, it } from "node:test";
 import { load } from "../adapters/onnxruntime-node.js";
 
 /** @import { Model, Options } from "../index.js" */
-/** @typedef {{prompt: string | number[], options: Options, groups: number[][], stops: number[][], top: [number, number][][][], text: string, finishReason: string}} Answer */
-/** @typedef {{text: string, groups: number[][], goesOn: boolean, answer: string}} Turn */
+/** @typedef {{prompt: string | number[], options: Options, groups: number[][], stops: number[][], top: [number, number][][][], text: string, finishReason: string, certainty: number | null, unsure: boolean}} Answer */
+/** @typedef {{text: string, groups: number[][], goesOn: boolean, answer: string, certainty: number | null}} Turn */
 /** @typedef {{options: Options, turns: Turn[], slots: number[][]}} Conversation */
 /** @typedef {{bundle: string, answers: Answer[], conversations: Conversation[]}} Golden */
 
@@ -18,6 +18,12 @@ async function groupsOf(stream) {
   const groups = [];
   for await (const { tokens } of stream) groups.push([...tokens]);
   return groups;
+}
+
+/** @param {number | null} certainty @param {number | null} expected */
+function assertCertainty(certainty, expected) {
+  if (expected === null || certainty === null) assert.equal(certainty, expected);
+  else assert.ok(Math.abs(certainty - expected) < 1e-3, `${certainty}, expected ${expected}`);
 }
 
 describe("answers", { skip: files.length ? false : "GOLDENS names no file of goldens" }, () => {
@@ -32,7 +38,7 @@ describe("answers", { skip: files.length ? false : "GOLDENS names no file of gol
       });
       after(() => model.close());
 
-      for (const { prompt, options, groups, stops, top, text, finishReason } of golden.answers) {
+      for (const { prompt, options, groups, stops, top, text, finishReason, certainty, unsure } of golden.answers) {
         it(`${JSON.stringify(prompt)} with ${JSON.stringify(options)}`, async () => {
           const said = model.stream(prompt, options);
           const chunks = [];
@@ -50,6 +56,9 @@ describe("answers", { skip: files.length ? false : "GOLDENS names no file of gol
           }
           assert.equal(said.text, text);
           assert.equal(said.finishReason, finishReason);
+          assertCertainty(said.certainty, certainty);
+          assert.equal(said.unsure, unsure);
+          for (const [i, chunk] of chunks.slice(0, -1).entries()) assert.equal(chunk.certainty, null, `${i}`);
           assert.equal(said.stats.macroSteps, groups.length);
           assert.equal(said.stats.tokens, groups.flat().length);
         });
@@ -58,10 +67,15 @@ describe("answers", { skip: files.length ? false : "GOLDENS names no file of gol
       for (const { options, turns, slots } of golden.conversations) {
         it(`a conversation with ${JSON.stringify(options)}`, async () => {
           const chat = model.chat({ system: "Be brief.", ...options });
-          for (const { text, groups, goesOn, answer } of turns) {
-            const said = await groupsOf(chat.send(text));
-            if (goesOn) said.push(...(await groupsOf(chat.continueAnswer({ maxTokens: 7 }))));
+          for (const { text, groups, goesOn, answer, certainty } of turns) {
+            let stream = chat.send(text);
+            const said = await groupsOf(stream);
+            if (goesOn) {
+              stream = chat.continueAnswer({ maxTokens: 7 });
+              said.push(...(await groupsOf(stream)));
+            }
             assert.deepEqual(said, groups);
+            assertCertainty(stream.certainty, certainty);
             assert.equal(chat.messages.at(-1)?.content, answer);
           }
           assert.deepEqual(chat.groups, slots);

@@ -14,6 +14,8 @@ for await (const chunk of model.stream({ messages: [{ role: "user", content: "He
 }
 const { stats, groups } = await model.generate("Hello", options);
 const result: Result = await model.stream("Hello").result();
+const { certainty, unsure } = await model.generate("Hello", { ...options, minCertainty: 0.9 });
+const isSure: boolean = certainty !== null && certainty > 0.9 && !unsure;
 const messages: Message[] = [{ role: "user", content: "Hello" }, { role: "assistant", content: result.text }];
 const chat = model.chat({ messages, ...options });
 console.log((await chat.send("And?").result()).complete, model.chat("Be brief.", options).messages.length);
@@ -21,7 +23,7 @@ const perStep: number = stats.tokensPerStep + groups.length;
 const told = (progress: Progress): number => progress.loaded / progress.total;
 await loadWeb("/bundle", { onProgress: (progress) => void told(progress) });
 const { text } = await generateText({ model: languageModel(model), prompt: "Hello" });
-console.log(perStep, text, InputError.name);
+console.log(perStep, isSure, text, InputError.name);
 // @ts-expect-error no such mode
 await model.generate("Hello", { mode: "fast" });
 // @ts-expect-error messages go into an object

@@ -28,12 +28,13 @@ from helpers.goldens import (
 )
 from helpers.nodejs import JAVASCRIPT as HERE
 from helpers.nodejs import needs_node, node
-from helpers.toys.toy_bundles import CHANGES, PORTABLE
+from helpers.toys.toy_bundles import CHANGES, MERGING, PORTABLE
 
 import hamburger_edge
 from hamburger_edge import Chunk, Options, Result, Stats
 from hamburger_edge.bundle.manifest import FileEntry, content_hash
 from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.copied_words import Words
 from hamburger_edge.loop.dial import MODES
 from hamburger_edge.loop.draft_index import DraftIndex
@@ -188,6 +189,24 @@ def test_index_drafts_equal_python(
     compare([goldens])
 
 
+@pytest.mark.parametrize("changes", [*LOOPS, MERGING], ids=named)
+def test_certainty_equals_python(
+    changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
+) -> None:
+    """In every mode, with structures, in conversations, and 0 for answers that were cut."""
+    folder = Path(shutil.copytree(bundles(**changes), tmp_path / "measured"))
+    replace(load_manifest(folder), certainty=Certainty(offset=5.0, slope=1.5)).save(folder)
+    goldens = tmp_path / "goldens.json"
+    ended = [{**request, "stop": ["e", "a", " "], "min_certainty": 0.5} for request in (*GREEDY, *SAMPLED)]
+    write_goldens(goldens, folder, asked=(*ended, GREEDY[0], *STRUCTURED[22:33]))
+    answers = json.loads(goldens.read_text())["answers"]
+    certainties = {answer["certainty"] for answer in answers}
+    assert 0 in certainties
+    assert len(certainties) > 10
+    assert {answer["unsure"] for answer in answers} == {False, True}
+    compare([goldens])
+
+
 def test_manifest_with_another_hash_is_refused() -> None:
     """The hash is of Python's JSON: numbers as written, sorted keys, ASCII."""
     facts = {
@@ -297,9 +316,6 @@ def test_typescript_app_needs_no_optional_package(packed: Path, tmp_path: Path) 
     node(TSC, *STRICT, program, folder=tmp_path)
 
 
-PYTHONS_ALONE = {"min_certainty", "certainty", "unsure"}  # see the JavaScript guide
-
-
 def test_editors_complete_the_names_of_python(app: Path) -> None:
     """Options, results and statistics have Python's names in camel case; options have comments."""
 
@@ -307,14 +323,14 @@ def test_editors_complete_the_names_of_python(app: Path) -> None:
         return {re.sub("_([a-z])", lambda letter: letter[1].upper(), name) for name in names}
 
     offered = json.loads(node("tests/completions.mjs", app))
-    assert camel(Options.__annotations__.keys() - PYTHONS_ALONE) <= set(offered["options"]) & set(
-        offered["chat"]
-    )
+    assert camel(Options.__annotations__) <= set(offered["options"]) & set(offered["chat"])
     assert all(comment for name, comment in offered["options"].items() if name != "grammar")
     assert set(offered["conversation"]) == {"messages"}
     assert set(offered["mode"]) == set(MODES)
     assert set(offered["role"]) == {"system", "user", "assistant"}
-    assert camel({field.name for field in fields(Result)} - PYTHONS_ALONE) <= set(offered["result"])
-    assert camel(set(Chunk._fields) - PYTHONS_ALONE) <= set(offered["chunk"])
+    assert camel({field.name for field in fields(Result)}) <= set(offered["result"])
+    assert camel(Chunk._fields) <= set(offered["chunk"])
     assert camel(Stats().to_json()) <= set(offered["stats"])
-    assert {"result", "text", "groups", "stats", "complete", "cancel"} <= set(offered["stream"])
+    assert {"result", "text", "groups", "stats", "complete", "certainty", "unsure", "cancel"} <= set(
+        offered["stream"]
+    )
