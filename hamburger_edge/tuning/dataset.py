@@ -30,6 +30,7 @@ from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
 LONGER = 1.5  # token limit of an answer, relative to the longest given answer
 CALIBRATION_TOKENS = 28_800  # five sixths calibrate the rounding, about as many as without a task
+FEW = 50  # held-out prompts; scores of fewer are noise
 ALL = 0.999  # share of answers that must agree: one in a thousand may be a mistake
 
 
@@ -97,13 +98,16 @@ class Dataset:
     def requests(self, split: Split) -> list[Request]:
         """Return the held-out prompts and their answers, from the `held_out` file or else from the split.
 
-        Their order is random and always the same: a file may be sorted, or take turns among several sources,
-        and measurements take parts of them.
+        If the split holds out fewer than FEW prompts, those of its calibration part are added. Their order is
+        random and always the same: a file may be sorted, or take turns among several sources, and
+        measurements take parts of them.
         """
         if self.judged is not None:
             held_out = self.judged.examples
         else:
-            held_out = tuple(self.examples.examples[number] for number in split.held_out)
+            few = len(split.held_out) < FEW
+            numbers = [*split.held_out, *(split.calibration if few else ())]
+            held_out = tuple(self.examples.examples[number] for number in numbers)
         most = min(self.recipe.evaluation.prompts, len(held_out))
         chosen = random.Random(0).sample(held_out, most)
         return [

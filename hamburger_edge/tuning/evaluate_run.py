@@ -33,10 +33,18 @@ from hamburger_edge.support.tables import pipes
 from hamburger_edge.support.tables import table as aligned
 from hamburger_edge.support.version import __version__
 from hamburger_edge.tuning.baselines import Baseline, comparison, plain_score, unbeaten
+from hamburger_edge.tuning.dataset import FEW
 from hamburger_edge.tuning.tune import Tuned
 from hamburger_edge.tuning.tune_run import TuneRun
+from hamburger_edge.tuning.wrong_answers import (
+    RecordingJudge,
+    WrongAnswer,
+    next_step,
+    show_wrong,
+    write_wrong,
+)
 
-BUNDLE, EVALUATION = "bundle", "evaluation.json"
+BUNDLE, EVALUATION, WRONG = "bundle", "evaluation.json", "wrong.jsonl"
 PILOT, FEWEST = 3, 40  # requests: timed first; evaluated at least
 
 
@@ -46,6 +54,7 @@ class Outcome:
 
     found: Recommendation
     baselines: list[Baseline]
+    wrong: list[WrongAnswer]  # of plain decoding
 
     @property
     def plain(self) -> Baseline:
@@ -59,10 +68,17 @@ class Outcome:
         }
 
     def __str__(self) -> str:
-        """Format for a terminal, with the warning about an unbeaten baseline first."""
+        """Format for a terminal, with warnings first: few prompts, and an unbeaten baseline."""
+        prompts = self.found.prompts
+        noise = (
+            f"warning: with {prompts} held-out prompts these scores are noise, since one answer is "
+            f"{100 / prompts:.1f} points: give a file of hundreds to --held-out\n\n"
+        )
         warning = unbeaten(self.plain, self.baselines)
         told = aligned(comparison(self.plain, self.baselines))
-        return (f"warning: {warning}\n\n" if warning else "") + f"{told}\n\n{self.found}"
+        wrong = show_wrong(self.wrong, prompts)
+        few = noise if prompts < FEW else ""
+        return few + (f"warning: {warning}\n\n" if warning else "") + f"{told}\n\n{self.found}\n\n{wrong}"
 
     def markdown(self) -> str:
         warning = unbeaten(self.plain, self.baselines)
@@ -92,18 +108,20 @@ def evaluate_run(tuned: Tuned, run: TuneRun, *, threads: int | None = None) -> O
     if outcome is None:
         with load(work / BUNDLE, "onnx", threads=threads) as model:
             requests = _requests_in_time(tuned, run, model)
+            judge = RecordingJudge(find_judge(task.judge))
             recommendation = find_recommendation(
                 model,
                 requests,
-                find_judge(task.judge),
+                judge,
                 recipe.evaluation,
                 max_tokens=task.dataset.longest,
                 progress=run.progress,
             )
-        outcome = Outcome(recommendation, task.baselines(requests))
+        outcome = Outcome(recommendation, task.baselines(requests), judge.wrong)
     with write_atomically(work / EVALUATION) as temporary:
         stored = {"asked": inputs, **asdict(outcome)}
         temporary.write_text(json.dumps(stored, indent=1), encoding="utf-8")
+    write_wrong(work / WRONG, outcome.wrong)
     tell_bundle(work / BUNDLE, recommended=outcome.found.best)
     tell_checkpoint(tuned.checkpoint, recommended=outcome.found.best)
     write_into(tuned.checkpoint, recommended_precision=recipe.precision)
@@ -154,14 +172,15 @@ def _inputs(tuned: Tuned) -> dict[str, Any]:
 def _stored_outcome(path: Path, inputs: dict[str, Any]) -> Outcome | None:
     """Return the outcome stored at `path` if it has the same inputs, else None."""
     stored = read_json(path) if path.exists() else {}
-    if stored.get("asked") != inputs:
+    if stored.get("asked") != inputs or "wrong" not in stored:
         return None
     found = stored["found"]
     choosing, confirming = (
         [from_mapping(Row, row, str(path)) for row in found[name]] for name in ("choosing", "confirming")
     )
     without_model = [from_mapping(Baseline, row, str(path)) for row in stored["baselines"]]
-    return Outcome(Recommendation(choosing, confirming, found["points"]), without_model)
+    wrong = [from_mapping(WrongAnswer, row, str(path)) for row in stored["wrong"]]
+    return Outcome(Recommendation(choosing, confirming, found["points"]), without_model, wrong)
 
 
 @dataclass(frozen=True)
@@ -170,10 +189,13 @@ class Published:
 
     checkpoint: Path
     bundle: Path
+    wrong: Path  # file of the wrong answers
+    advice: str  # what to do next
     texts: str  # a sentence about the examples in the checkpoint; "": it holds none
 
     def __str__(self) -> str:
-        return f"checkpoint  {self.checkpoint}\nbundle      {self.bundle}"
+        files = f"checkpoint  {self.checkpoint}\nbundle      {self.bundle}\nwrong       {self.wrong}"
+        return f"{files}\n\n{self.advice}"
 
 
 def bundle_beside(output: Path) -> Path:
@@ -199,7 +221,10 @@ Recommended: {found.verdict}. `run`, `chat` and `load` use that by default.
 {texts or "The checkpoint holds no calibration text"}.
 """
     checkpoint = copy_checkpoint(tuned.checkpoint, output, card=text)
-    return Published(checkpoint, copy_folder(run.work / BUNDLE, bundle_beside(output)), texts)
+    bundle = copy_folder(run.work / BUNDLE, bundle_beside(output))
+    epochs = recipe.tuning.stages[0].epochs if recipe.tune_base and recipe.tuning else None
+    advice = next_step(outcome.plain, outcome.baselines, outcome.wrong, epochs)
+    return Published(checkpoint, bundle, run.work / WRONG, advice, texts)
 
 
 def _texts(tuned: Tuned) -> str:

@@ -12,11 +12,16 @@ from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.runs import made_alike, provenance, train
 from hamburger_edge.models.training.trainer import Watch
 from hamburger_edge.models.training.training_recipe import Recipe
-from hamburger_edge.support.progress import LogCallback, Progress, no_progress
+from hamburger_edge.support.progress import LogCallback, Progress, no_progress, time_left
 from hamburger_edge.tuning.planning import Budget
 from hamburger_edge.tuning.tune_recipe import TuneRecipe, write_tune_recipe
 
 RECIPE = "recipe.toml"
+ACTIVITIES = {
+    "tuning": "learning to answer",
+    "graft": "learning to merge tokens",
+    "reading": "learning to read merged tokens",
+}
 HURRIED = 60.0  # minutes; a shorter run skips reading step and parity gate, and evaluates fewer settings
 
 
@@ -66,8 +71,15 @@ class TuneRun:
             report=self.report,
             watch=watch,
             stage_seconds=seconds,
+            progress=self.show,
         )
         return True
+
+    def show(self, stage: str, step: int, steps: int, seconds: float, answers: dict[str, float]) -> None:
+        """Show a training's progress: the time left, and the right answers at the last measurement."""
+        left = time_left(seconds if self.budget is None else self.budget.left)
+        right = f", {answers['right']:.0%} of answers right so far" if "right" in answers else ""
+        self.progress(ACTIVITIES.get(stage, stage), step, steps, left + right)
 
 
 def steps_from(step: str, recipe: TuneRecipe) -> list[str]:

@@ -26,7 +26,7 @@ from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.grafting import graft, prepare
 from hamburger_edge.models.training.run_state import same_recipe
 from hamburger_edge.models.training.stop_calibration import StopCalibration
-from hamburger_edge.models.training.trainer import Trainer, Watch
+from hamburger_edge.models.training.trainer import Trainer, TrainingProgress, Watch
 from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.models.training.updates.averaging import mean_state
 from hamburger_edge.models.training.updates.lora import merge_lora, remember_lora, restore_lora
@@ -131,19 +131,30 @@ def train(
     divide: bool = False,
     watch: Watch | None = None,
     stage_seconds: float = math.inf,
+    progress: TrainingProgress | None = None,
 ) -> Path | None:
     """Run or continue a recipe; at its end write the checkpoint folder. None: stopped by `minutes`.
 
     With `finish` a stopped run writes a checkpoint too: of the weights so far, or of their mean if it has
     begun. `divide`: each of several processes holds a part of the weights. A stage has fewer steps if
-    `stage_seconds` do not suffice.
+    `stage_seconds` do not suffice. `progress` replaces the lines with figures.
     """
+    figures = report if progress is None else lambda line: None
     check_target(checkpoint)
     base, reference = find_base(recipe.base)
     data = DistilledData.load(*recipe.data_folders)
     _same_source(data, reference, recipe)
     model = new_model(recipe, base, data)
-    trainer = Trainer(recipe, model, data, report, divide=divide, watch=watch, stage_seconds=stage_seconds)
+    trainer = Trainer(
+        recipe,
+        model,
+        data,
+        report,
+        divide=divide,
+        watch=watch,
+        stage_seconds=stage_seconds,
+        progress=progress,
+    )
     done = trainer.run(minutes=minutes)
     trainer.processes.leave()
     if not (done or finish) or not trainer.processes.first:
@@ -151,7 +162,7 @@ def train(
     so_far = trainer.mean.in_place() if trainer.mean and not done else contextlib.nullcontext()
     with so_far:
         calibration = trainer.calibrate() if recipe.calibrate else None
-        report(f"calibrated: {calibration}")
+        figures(f"calibrated: {calibration}")
         model, delta = merged(recipe, base, data, trainer.model)
     written = save_checkpoint(
         checkpoint,
@@ -164,11 +175,11 @@ def train(
         base_delta=delta or None,
         rows=rows,
     )
-    report(f"wrote {written}")
+    figures(f"wrote {written}")
     try:
-        report(f"wrote {plot(Path(recipe.out))}")
+        figures(f"wrote {plot(Path(recipe.out))}")
     except Exception as error:  # of matplotlib, or for half a line of a killed run
-        report(f"no picture of the metrics: {error}")
+        figures(f"no picture of the metrics: {error}")
     return written
 
 

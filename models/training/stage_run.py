@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.training.grafting import learned_state, prepare
+from hamburger_edge.models.training.metrics import Totals
 from hamburger_edge.models.training.objective import Objective
 from hamburger_edge.models.training.optimizers import make_optimizers
 from hamburger_edge.models.training.training_recipe import Recipe, Stage
@@ -28,6 +29,8 @@ class StageRun:
     names: list[str]  # of trained parameters, in the order of the optimizers' groups
     mean: WeightMean
     best: BestWeights
+    window: Totals = field(default_factory=Totals)  # metrics of the steps since the last report
+    faults: int = 0  # faulty steps in a row, the last one included
 
     @classmethod
     def begin(

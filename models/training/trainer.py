@@ -25,6 +25,7 @@ from hamburger_edge.models.training.own_groups import own_lengths
 from hamburger_edge.models.training.reading import Reader, judging_cuts
 from hamburger_edge.models.training.run_state import Reached, load_state, save_state
 from hamburger_edge.models.training.speed import base_work, product_rate
+from hamburger_edge.models.training.stage_clock import StageClock
 from hamburger_edge.models.training.stage_run import StageRun
 from hamburger_edge.models.training.stop_calibration import StopCalibration
 from hamburger_edge.models.training.training_recipe import Recipe, Stage
@@ -36,6 +37,10 @@ from hamburger_edge.support.processors import give_back_memory
 from hamburger_edge.support.progress import LogCallback
 
 Watch = Callable[[Hamburger], dict[str, float]]  # figures of a model in training, logged as "answers"
+# stage, step, steps, seconds left of the stage, the watch's last figures
+TrainingProgress = Callable[[str, int, int, float, dict[str, float]], None]
+SHOW_SECONDS = 15.0  # between two lines of figures
+MOST_FAULTS = 5  # faulty steps in a row
 LOOK_SECONDS, LOOK_SHARE = 60.0, 0.04  # shortest time between two looks of a watch; its share of all time
 
 
@@ -51,12 +56,14 @@ class Trainer:
         device: str | None = None,  # None: the GPU if there is one
         divide: bool = False,  # weights among processes
         watch: Watch | None = None,  # looks at the model every few minutes
+        progress: TrainingProgress | None = None,  # replaces the lines with figures, which metrics.jsonl has
         stage_seconds: float = math.inf,  # a stage has fewer steps if these do not suffice; one process only
     ):
         without_cudnn_attention()
         self.recipe, self.model, self.data = recipe, model, data
         self.processes = Processes(divide=divide, device=device)
         self.report: LogCallback = report if self.processes.first else lambda line: None
+        self.progress, self.answers = progress, dict[str, float]()  # the watch's last figures
         self.out = Path(recipe.out)
         self.out.mkdir(parents=True, exist_ok=True)
         self.split = data.split(recipe.held_out)
@@ -93,79 +100,104 @@ class Trainer:
         return self.reader.batches(self.split.train, cuts, seed, drop_last=True)
 
     def _run_stage(self, stage: Stage, saved: dict[str, Any] | None) -> bool:
+        """Run or continue a stage. Return False if the deadline ends it early."""
         processes = self.processes
         run = StageRun.begin(self.model, stage, self.recipe, processes, self.reader.autocast, saved)
+        self.mean = run.mean
         batches = self.batches(stage.cuts, self.recipe.seed * 1000 + self.reached.stage)
         if stage.cuts is not None and stage.cuts.agreement:
             batches.own_lengths = self._own_lengths(stage, run.objective)
         per_epoch = max(1, len(batches.plan(0)) // self.together)
         steps = max(1, round(stage.epochs * per_epoch))
-        limit = StepLimit(steps, self.stage_seconds)
-        self.mean = run.mean
-        slots = self.together * self.recipe.rows * self.recipe.row_slots
-        self.report(
-            f"stage {stage.name}: {steps} steps of {slots} slots, "
+        clock = StageClock(steps, self.reached.step, StepLimit(steps, self.stage_seconds))
+        self.figures(
+            f"stage {stage.name}: {steps} steps of {self._step_slots} slots, "
             f"{sum(p.numel() for p in run.learner.learning) / 1e6:.1f}M parameters learn"
         )
-        window, shown, saved_at = Totals(), time.monotonic(), time.monotonic()
-        start, bad, spent = self.reached.step, 0, 0.0
-        for step, share in self._numbered(batches, per_epoch, start, steps):
-            run.mean.begins = steps - round(stage.average * steps)
-            set_rate(run.learner.optimizers, schedule(step, steps, stage.warmup, stage.final_rate))
-            began = time.monotonic()
-            done = run.learner.step(share, self.together // processes.count)
-            bad = bad + 1 if done.fault else 0
-            if bad == 5:
-                raise HamburgerError(
-                    f"{self.out}: no finite loss and gradient for five steps: lower the learning rate and "
-                    "choose another `out`"
-                )
-            if not bad:
-                run.mean.add(step)
-                window.add(done.results, done.tokens)
-            else:
-                self.reached.left_out += 1
-                self.report(
-                    f"step {step + 1}: {done.fault}; this batch is left out ({self.reached.left_out} so far)"
-                )
-            self.reached.step = step + 1
-            now = time.monotonic()
-            spent = 0.0 if step == start else spent + now - began
-            self.step_seconds = spent / (step - start) if step > start else now - began
-            steps = steps if step == start else limit.after(step + 1, self.step_seconds)
-            last = step + 1 == steps
-            if now - shown > 15 or last:
-                left = (steps - step - 1) * self.step_seconds
-                pace = self._pace(stage, run, slots, done.results)
-                self.report(f"{stage.name} {step + 1}/{steps}  {window}  {pace}  {left / 60:.1f} min left")
-                self._log("train", stage, window.means())
-                window, shown = Totals(), now
-                give_back_memory()
-            if last:
-                run.mean.exchange()  # the stage ends with them
-                self._judge(stage, run)
-            elif (step + 1) % self.recipe.judge_every == 0:
-                with run.mean.in_place():
-                    last = self._judge(stage, run)
-                if last:
-                    self.report(f"{stage.name}: held-out text is read no better any more")
-            if last:
-                run.best.restore()
-            if self.watch and processes.first and not processes.divides and (last or now >= self.look_at):
+        for step, share in self._numbered(batches, per_epoch, self.reached.step, steps):
+            results = self._learn(stage, run, clock, step, share)
+            self._show(stage, run, clock, results)
+            ends = self._judge_when_due(stage, run, clock)
+            if (
+                self.watch
+                and processes.first
+                and not processes.divides
+                and (ends or clock.now >= self.look_at)
+            ):
                 self._look(self.watch, stage, run.model)
-            over = processes.any(now > self.deadline)
-            due = processes.any(now - saved_at > 60 * self.recipe.save_minutes and not bad)
-            if due or over or last:
+            stops = processes.any(clock.now > self.deadline)
+            due = processes.any(clock.save_is_due(self.recipe.save_minutes) and not run.faults)
+            if due or stops or ends:
                 self._save(run)
-                saved_at = now
-            if last or over:
+                clock.saved_at = clock.now
+            if stops or ends:
                 self.mean = run.end(self.model)
-            if last:
+            if ends:
                 return True
-            if over:
-                self.report(f"stopped after {stage.name} step {step + 1} of {steps}: run again to go on")
+            if stops:
+                self.report(
+                    f"stopped after {stage.name} step {step + 1} of {clock.steps}: run again to go on"
+                )
                 return False
         return True
+
+    @property
+    def _step_slots(self) -> int:
+        return self.together * self.recipe.rows * self.recipe.row_slots
+
+    def _learn(
+        self, stage: Stage, run: StageRun, clock: StageClock, step: int, share: Iterator[TrainingBatch]
+    ) -> dict[str, Any]:
+        """Take one step and return its metrics. Five faulty steps in a row are an error."""
+        run.mean.begins = clock.steps - round(stage.average * clock.steps)
+        set_rate(run.learner.optimizers, schedule(step, clock.steps, stage.warmup, stage.final_rate))
+        began = time.monotonic()
+        done = run.learner.step(share, self.together // self.processes.count)
+        run.faults = run.faults + 1 if done.fault else 0
+        if run.faults == MOST_FAULTS:
+            raise HamburgerError(
+                f"{self.out}: no finite loss and gradient for five steps: lower the learning rate and "
+                "choose another `out`"
+            )
+        if done.fault:
+            self.reached.left_out += 1
+            self.report(
+                f"step {step + 1}: {done.fault}; this batch is left out ({self.reached.left_out} so far)"
+            )
+        else:
+            run.mean.add(step)
+            run.window.add(done.results, done.tokens)
+        self.reached.step = step + 1
+        clock.count(began)
+        self.step_seconds = clock.step_seconds
+        return done.results
+
+    def _show(self, stage: Stage, run: StageRun, clock: StageClock, results: dict[str, Any]) -> None:
+        """Report progress after every step, and the metrics of the last steps every SHOW_SECONDS."""
+        if self.progress and self.processes.first:
+            self.progress(stage.name, clock.done, clock.steps, clock.seconds_left, self.answers)
+        if clock.now - clock.shown_at <= SHOW_SECONDS and not clock.ended:
+            return
+        pace, minutes = self._pace(stage, run, results), clock.seconds_left / 60
+        self.figures(f"{stage.name} {clock.done}/{clock.steps}  {run.window}  {pace}  {minutes:.1f} min left")
+        self._log("train", stage, run.window.means())
+        run.window, clock.shown_at = Totals(), clock.now
+        give_back_memory()
+
+    def _judge_when_due(self, stage: Stage, run: StageRun, clock: StageClock) -> bool:
+        """Judge held-out text at the stage's end and every `judge_every` steps. Return whether it ends."""
+        ends = clock.ended
+        if ends:
+            run.mean.exchange()  # the stage ends with the mean weights
+            self._judge(stage, run)
+        elif clock.done % self.recipe.judge_every == 0:
+            with run.mean.in_place():
+                ends = self._judge(stage, run)
+            if ends:
+                self.report(f"{stage.name}: held-out text is read no better any more")
+        if ends:
+            run.best.restore()
+        return ends
 
     def _own_lengths(self, stage: Stage, objective: Objective) -> npt.NDArray[np.int8]:
         """Return the model's own group sizes, read once when the stage begins; a continued run loads them."""
@@ -177,7 +209,7 @@ class Trainer:
             raise ConfigError(
                 f"recipe.stages {stage.name!r}: cuts.agreement reads with all weights: train without --divide"
             )
-        self.report(f"stage {stage.name}: how would the model group its training text? ...")
+        self.figures(f"stage {stage.name}: how would the model group its training text? ...")
         with self.reader.autocast():
             lengths = own_lengths(objective, self.reader.batches(self.split.train, None, 0), self.device)
         if self.processes.first:
@@ -216,7 +248,7 @@ class Trainer:
                 if kind == "merged" and cuts is None:
                     continue
                 means = self.judge(run.objective, cuts)
-                self.report(f"  held out, {kind}: " + "  ".join(f"{k} {v:.3f}" for k, v in means.items()))
+                self.figures(f"  held out, {kind}: " + "  ".join(f"{k} {v:.3f}" for k, v in means.items()))
                 self._log(f"held_out_{kind}", stage, means)
             if not run.best.patience:
                 return False
@@ -226,15 +258,16 @@ class Trainer:
 
     def _look(self, watch: Watch, stage: Stage, model: Hamburger) -> None:
         began = time.monotonic()
-        means = watch(model)
+        self.answers = means = watch(model)
         told = "  ".join(f"{name} {mean:.3f}" for name, mean in means.items())
-        self.report(f"  held-out prompts, answered by greedy decoding: {told}")
+        self.figures(f"  held-out prompts, answered by greedy decoding: {told}")
         self._log("answers", stage, means)
         took = time.monotonic() - began
         self.look_at = time.monotonic() + max(LOOK_SECONDS, took / LOOK_SHARE)
 
-    def _pace(self, stage: Stage, run: StageRun, slots: int, results: dict[str, Any]) -> str:
+    def _pace(self, stage: Stage, run: StageRun, results: dict[str, Any]) -> str:
         """Return slots a second. Where the base learns, add its products' share of the machine's peak."""
+        slots = self._step_slots
         told = f"{slots / self.step_seconds:.0f} slots/s"
         if "base" not in stage.learns or self.processes.count > 1:
             return told
@@ -247,6 +280,11 @@ class Trainer:
     def calibrate(self) -> StopCalibration:
         """Fit the stop head's scale and offset on calibration conversations; judge on held-out ones."""
         return self.reader.calibrate(self.split)
+
+    def figures(self, line: str) -> None:
+        """Report a line of figures, unless `progress` replaces it."""
+        if self.progress is None:
+            self.report(line)
 
     # -- files -----------------------------------------------------------------------------------------
 

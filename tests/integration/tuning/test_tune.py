@@ -298,7 +298,16 @@ def test_recipes_are_chosen_by_the_data_and_fit_the_time(
     options = [str(task / "examples.jsonl"), "--base", str(task / "base"), "-o", str(tmp_path / "made")]
     more = ["--minutes", "0.001", "--held-out", str(tmp_path / "held.jsonl"), "--precision", "int8"]
     assert main([*COMMAND, *options, *more]) == 0
-    said = capsys.readouterr().err
+    printed = capsys.readouterr()
+    said = printed.err
+    assert "learning to answer ..." in said
+    for figure in ("first_kl", "micro_agree", "calibrated", "slots/s"):  # metrics.jsonl stores them
+        assert figure not in said
+    assert "first_kl" in (tmp_path / "made.work" / "tuning" / "metrics.jsonl").read_text()
+    assert "these scores are noise, since one answer is 2.5 points" in printed.out
+    rows = (tmp_path / "made.work" / "wrong.jsonl").read_text().splitlines()
+    assert f"wrong answers: {len(rows)} of 40, the first 10" in printed.out
+    assert "next: rules would do: nearest example alone scores 97.5" in printed.out
     assert "0.001 minutes: 1 steps of the base (0." in said
     assert "too short to be useful, give --minutes " in said
     assert "40 of 60 held-out examples are evaluated in the time that is left" in said

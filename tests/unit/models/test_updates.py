@@ -13,7 +13,7 @@ import pytest
 import torch
 from helpers.toys.toy_models import toy_model as random_model
 from helpers.toys.toy_training import JOINT, RECIPE, SHORT, toy_model, toy_trainer
-from helpers.toys.training_data_files import DataFiles, first_batch
+from helpers.toys.training_data_files import DataFiles, first_batch, ladders
 
 from hamburger_edge.models.training.grafting import prepare
 from hamburger_edge.models.training.speed import base_work, fitting_precision, product_rate
@@ -106,6 +106,27 @@ def test_a_stage_that_learns_nothing_more_ends(tmp_path: Path) -> None:
     assert again.run()
     for name, tensor in trainer.model.state_dict().items():
         assert torch.equal(again.model.state_dict()[name], tensor), name
+
+
+def test_progress_replaces_the_lines_with_figures(tmp_path: Path) -> None:
+    recipe, lines = replace(SHORT, out=str(tmp_path)), list[str]()
+    shown = list[tuple[str, int, int, dict[str, float]]]()
+    trainer = Trainer(
+        recipe,
+        toy_model(recipe),
+        ladders(200),
+        lines.append,
+        device="cpu",
+        watch=lambda model: {"right": 0.5},
+        progress=lambda stage, step, steps, seconds, answers: shown.append((stage, step, steps, answers)),
+    )
+    trainer.look_at = 0.0  # the watch looks after the first step
+    assert trainer.run()
+    assert lines == []
+    steps = shown[0][2]
+    assert shown[0] == ("plain", 1, steps, {})
+    assert shown[steps - 1] == ("plain", steps, steps, {"right": 0.5})
+    assert '"kind": "train"' in (tmp_path / "metrics.jsonl").read_text()
 
 
 # (seconds since the step before, pace) of each step; planned steps, the stage's seconds, its steps after each

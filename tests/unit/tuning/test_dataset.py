@@ -65,6 +65,20 @@ def dataset(tmp_path: Path, *, judged: list[Turn] | None = None) -> Dataset:
     return Dataset(recipe, print, no_progress)
 
 
+def test_few_held_out_prompts_are_joined_by_the_calibration_part(tmp_path: Path) -> None:
+    """A table of a handful of answers was printed as if it were a measurement."""
+    data = dataset(tmp_path)
+    examples = data.examples.examples
+
+    def prompts(split: Split) -> set[str]:
+        return {request.prompt for request in data.requests(split)}
+
+    few = Split([*range(6, 24)], [4, 5], [0, 1, 2, 3])
+    assert prompts(few) == {example.turns[0].prompt for example in examples[:6]}
+    enough = Split([], calibration=[4, 5], held_out=[0, 1, 2, 3] * 13)
+    assert prompts(enough) == {example.turns[0].prompt for example in examples[:4]}
+
+
 def test_no_example_by_augmenting_asks_what_a_file_judges(tmp_path: Path) -> None:
     """They were compared with the split's held-out prompts alone, so that judged prompts entered training."""
     alone = dataset(tmp_path)

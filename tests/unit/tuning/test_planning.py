@@ -141,6 +141,19 @@ def test_the_plan_names_what_fits_and_warns(budget: Budget) -> None:
     assert "too short" not in plan(longer, 10.0, 30.0)
 
 
+def test_progress_names_the_activity_the_time_left_and_the_right_answers(tmp_path: Path) -> None:
+    shown = list[tuple[str, int, int, str]]()
+    run = TuneRun(
+        tmp_path, progress=lambda stage, done, total, note="": shown.append((stage, done, total, note))
+    )
+    run.show("tuning", 9, 900, 600.0, {})
+    run.show("tuning", 10, 900, 600.0, {"right": 0.625})
+    assert shown == [
+        ("learning to answer", 9, 900, "about 10 min left"),
+        ("learning to answer", 10, 900, "about 10 min left, 62% of answers right so far"),
+    ]
+
+
 @pytest.mark.parametrize(("minutes", "hurried"), [(None, False), (14, True), (60, False)])
 def test_a_short_run_leaves_the_gate_to_its_evaluation(
     tmp_path: Path, minutes: float | None, hurried: bool
