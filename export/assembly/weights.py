@@ -15,10 +15,11 @@ from hamburger_edge.export.quantization.int8_columns import Origin
 from hamburger_edge.models.architecture.rotary import rotary_arrays
 from hamburger_edge.models.bases.fetch import fetch, weights_sha256
 from hamburger_edge.models.bases.gguf_file import GGUFFile
+from hamburger_edge.models.bases.layers import kept_weights
 from hamburger_edge.models.bases.renaming import hugging_face_names, norm_offset, rename
 from hamburger_edge.models.checkpoints.arrays import read_arrays, read_stored
 from hamburger_edge.models.checkpoints.delta import change, check_delta
-from hamburger_edge.models.checkpoints.manifest import BASE, DELTA, GRAFT, CheckpointManifest
+from hamburger_edge.models.checkpoints.manifest import BASE, DELTA, GRAFT, MANIFEST, CheckpointManifest
 from hamburger_edge.support.progress import Progress
 
 Floats = npt.NDArray[np.float32]
@@ -49,6 +50,8 @@ class Weights:
         self.config, self.folds = manifest.config, folds
         where = checkpoint / BASE if base is None else base
         self.shapes, self.read = _base_weights(where, manifest.config.base.family)
+        if layers := manifest.base.layers:
+            self.shapes, self.read = _kept(self.shapes, self.read, layers, checkpoint / MANIFEST)
         self.delta: dict[str, Floats] = {}
         if (checkpoint / DELTA).exists():
             self.delta = read_arrays(checkpoint / DELTA)
@@ -104,6 +107,14 @@ def _base_weights(where: Path, family: str) -> tuple[dict[str, tuple[int, ...]],
     names = gguf.our_names()
     shapes = {ours: gguf.tensors[theirs].shape for ours, theirs in names.items()}
     return shapes, lambda name: gguf.weight(name, names[name])
+
+
+def _kept(
+    shapes: dict[str, tuple[int, ...]], read: Read, layers: tuple[int, ...], source: Path
+) -> tuple[dict[str, tuple[int, ...]], Read]:
+    """Return shapes and reader of the base without its other layers."""
+    names = kept_weights(shapes, layers, source)
+    return {name: shapes[names[name]] for name in names}, lambda name: read(names[name])
 
 
 def _in_memory(state: dict[str, Floats]) -> tuple[dict[str, tuple[int, ...]], Read]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.evaluation.asking import Request
 from hamburger_edge.loop.backend import LONGEST_ANSWER_PREFIX
+from hamburger_edge.models.bases.layers import keep_layers
 from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.calibration_text import CalibrationExample
@@ -42,12 +43,18 @@ class Dataset:
 
     @cached_property
     def base(self) -> LoadedBase:
-        base, _ = find_base(self.recipe.base, progress=self.progress)
+        base, _ = find_base(self.recipe.base, progress=self.progress, layers=self.recipe.base_layers)
         if base.tokenizer is None:
             raise ConfigError(
                 f"{self.recipe.base}: has no tokenizer.json: put the model's beside its weights"
             )
         return base
+
+    def drop_layers(self, layers: Sequence[int]) -> TuneRecipe:
+        """Keep only these layers of the base, and return the recipe with them."""
+        self.base = keep_layers(self.base, layers, self.recipe.base)
+        self.recipe = replace(self.recipe, base_layers=tuple(layers))
+        return self.recipe
 
     @cached_property
     def encoder(self) -> Encoder:

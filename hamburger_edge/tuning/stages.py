@@ -26,6 +26,7 @@ from hamburger_edge.models.training.runs import new_model
 from hamburger_edge.models.training.speed import fitting_precision
 from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.support.files import sha256
+from hamburger_edge.tuning.layers import most_active_layers
 from hamburger_edge.tuning.more_answers import write_answers
 from hamburger_edge.tuning.planning import read_within, scored_within, steps_per_epoch, subset, write_subset
 from hamburger_edge.tuning.shape import graft_recipe, reading_recipe, row_slots, tuning_recipe
@@ -37,6 +38,7 @@ from hamburger_edge.tuning.watching import AnswersRight
 CHECKPOINT = "checkpoint"
 TUNED, SCORED, MORE, GRAFTED, READ, PROBE = "tuned", "scored", "more", "grafted", "read", "probe"
 SCORED_AT_ONCE = 4  # rows per batch
+LAYER_EXAMPLES = 128  # that choose the layers of the base
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,18 @@ class Scored:
 
     recipe: TuneRecipe
     data: DistilledData
+
+
+def choose_layers(recipe: TuneRecipe, task: Task, run: TuneRun) -> TuneRecipe:
+    """Drop layers of the base if the recipe has a number of layers; those that change the examples least."""
+    if not recipe.layers or recipe.base_layers:
+        return recipe
+    train = task.split.train
+    examples = [task.conversations[number].ids for number in train[:: max(1, len(train) // LAYER_EXAMPLES)]]
+    layers = most_active_layers(task.dataset.base, examples[:LAYER_EXAMPLES], recipe.layers)
+    total = task.dataset.base.config.num_layers
+    run.report(f"{len(layers)} of the base's {total} layers are kept: {' '.join(map(str, layers))}")
+    return task.dataset.drop_layers(layers)
 
 
 def plan(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> TuneRecipe:
@@ -194,9 +208,10 @@ def _chosen_tuning(recipe: TuneRecipe, task: Task, data: DistilledData) -> tuple
 def _start(recipe: TuneRecipe) -> tuple[str, Literal["mean", "last"]]:
     """Return the start checkpoint and its `merge_residual`; '' and "last" stand for the plain base.
 
-    A built-in graft on this base already reads merged text. Full tuning starts from the plain base.
+    A built-in graft on this base already reads merged text. Full tuning starts from the plain base, and so
+    does a base without some of its layers.
     """
-    start = recipe.start or (recipe.base if recipe.base in built_in() else "")
+    start = recipe.start or (recipe.base if recipe.base in built_in() and not recipe.base_layers else "")
     if not start or recipe.full:
         return "", "last"
     return start, load_checkpoint(start).model.config.merge_residual
@@ -212,6 +227,7 @@ def _placed(recipe: TuneRecipe, training: Recipe, run: TuneRun, data: str, out: 
     return replace(
         training,
         base=recipe.base,
+        base_layers=recipe.base_layers,
         data=str(run.work / data),
         more_data=(str(run.work / MORE),) if data == SCORED and recipe.more_answers else (),
         out=str(run.work / out),

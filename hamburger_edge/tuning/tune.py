@@ -1,6 +1,6 @@
 """Train a task's model from examples. Each stage writes a folder, and a stopped run resumes from them.
 
-recipe --read_task--> task --write_examples--> data --plan--> recipe
+recipe --read_task--> task --choose_layers--> recipe --write_examples--> data --plan--> recipe
        --learn_base--> tuned base --score_examples--> scored data --learn_graft--> grafted checkpoint
        --learn_reading--> checkpoint --write_facts--> checkpoint with draft index
 
@@ -21,6 +21,7 @@ from pathlib import Path
 from hamburger_edge.tuning.stages import (
     Learned,
     answer_more,
+    choose_layers,
     learn_base,
     learn_graft,
     learn_reading,
@@ -44,6 +45,7 @@ class Tuned:
 def tune(recipe: TuneRecipe, run: TuneRun) -> Tuned:
     """Run all stages and return the trained checkpoint."""
     task = read_task(recipe, run)
+    recipe = choose_layers(recipe, task, run)
     scores = ", ".join(f"{line.name} {100 * line.score:.1f}%" for line in task.baselines(task.requests))
     # every input is read and fits: from here on there is a run that the same command continues
     data = write_examples(task, run)

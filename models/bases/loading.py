@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,22 @@ from hamburger_edge.models.bases.fetch import fetch, is_fetched, known_bases, pi
 from hamburger_edge.models.bases.gguf import load_gguf
 from hamburger_edge.models.bases.hub import PREFIX
 from hamburger_edge.models.bases.huggingface import load_hf
+from hamburger_edge.models.bases.layers import keep_layers
 from hamburger_edge.models.bases.weights import LoadedBase, check_tokenizer
 from hamburger_edge.support.progress import Progress
 
 
-def find_base(name: str, progress: Progress | None = None) -> tuple[LoadedBase, dict[str, Any]]:
-    """Return a base by built-in name or path, and a checkpoint's reference to it."""
+def find_base(
+    name: str, progress: Progress | None = None, *, layers: Sequence[int] = ()
+) -> tuple[LoadedBase, dict[str, Any]]:
+    """Return a base by built-in name or path, and a checkpoint's reference to it. `layers`: see layers.py"""
+    base, reference = _find(name, progress)
+    if not layers:
+        return base, reference
+    return keep_layers(base, layers, name), {**reference, "layers": list(layers)}
+
+
+def _find(name: str, progress: Progress | None) -> tuple[LoadedBase, dict[str, Any]]:
     if is_fetched(name):
         folder = fetch(name, progress=progress)
         reference = {"name": pinned_name(name, folder), "sha256": weights_sha256(folder)}

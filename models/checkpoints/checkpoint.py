@@ -36,6 +36,7 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.chat_template import template_beside
 from hamburger_edge.models.bases.fetch import base_folder, fetch, notice_of, weights_sha256
 from hamburger_edge.models.bases.huggingface import read_config, read_eos
+from hamburger_edge.models.bases.layers import keep_layers
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.bases.terms import NOTICE, copy_terms, terms_in
 from hamburger_edge.models.bases.weights import base_shapes, check_state, check_tokenizer, shapes
@@ -164,6 +165,7 @@ def _base_of(
     base = load_base(where, chat_template=manifest.chat_template, half=half)
     if reference.kind == "path" and reference.sha256 not in (None, base.sha256):
         raise CheckpointError(f"{where}: not the weights that {folder} was trained on: put those back there")
+    base = keep_layers(base, reference.layers, folder / MANIFEST)
     _same_base(config, base.config, where, folder)
     return base.state, base.tokenizer, base.chat_template
 

@@ -25,6 +25,7 @@ class BaseReference:
     name: str | None = None  # fetch: its name for `hamburger-edge fetch`
     sha256: str | None = None  # fetch: of its weights file; path: of its weights
     path: str | None = None  # path: relative to the checkpoint, or absolute
+    layers: tuple[int, ...] = ()  # fetch, path: the layers that are kept, numbered anew; (): all
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class CheckpointManifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the file's content."""
-        base = {key: value for key, value in asdict(self.base).items() if value is not None}
+        base = {key: value for key, value in asdict(self.base).items() if value not in (None, ())}
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self) | {"base": base}))
         for name in ("recommended", "certainty", "recommended_precision", "answer_prefix", "edits_prompt"):
             if not plain[name]:
@@ -66,6 +67,8 @@ def read_manifest(path: Path) -> CheckpointManifest:
     needed = {"fetch": manifest.base.name, "path": manifest.base.path}.get(manifest.base.kind, "")
     if needed is None:
         raise CheckpointError(f"{path}: base of kind {manifest.base.kind!r} has no name or path")
+    if manifest.base.kind == "embedded" and manifest.base.layers:
+        raise CheckpointError(f"{path}: an embedded base holds only its own layers: delete base.layers")
     if manifest.tokenizer is not None and Path(manifest.tokenizer).name != manifest.tokenizer:
         raise CheckpointError(f"{path}: tokenizer {manifest.tokenizer!r} is not a plain file name")
     return manifest

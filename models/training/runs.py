@@ -18,7 +18,12 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.built_in import resolve
-from hamburger_edge.models.checkpoints.checkpoint import check_target, load_checkpoint, save_checkpoint
+from hamburger_edge.models.checkpoints.checkpoint import (
+    Checkpoint,
+    check_target,
+    load_checkpoint,
+    save_checkpoint,
+)
 from hamburger_edge.models.checkpoints.manifest import DELTA, MANIFEST
 from hamburger_edge.models.checkpoints.rows import RowPrecision, load_rows
 from hamburger_edge.models.training.curves import plot
@@ -49,7 +54,7 @@ def new_model(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburge
 def _go_on(model: Hamburger, recipe: Recipe) -> None:
     """Load the mean of the recipe's checkpoints."""
     pairs = _changes_of(recipe.starts)
-    state = mean_state(_begun(start, model) for start in recipe.starts)
+    state = mean_state(_begun(start, model, recipe) for start in recipe.starts)
     if _whole(pairs):
         model.load_state_dict(state)
         return
@@ -60,7 +65,9 @@ def _go_on(model: Hamburger, recipe: Recipe) -> None:
 def _take_base(model: Hamburger, recipe: Recipe) -> None:
     """Take a checkpoint's changed base, and its embedder if it fits: it may have learned to read."""
     changes = _changes_of(recipe.origins)
-    tuned = load_checkpoint(recipe.tuned_base).model
+    checkpoint = load_checkpoint(recipe.tuned_base)
+    _check_layers(checkpoint, recipe.tuned_base, recipe)
+    tuned = checkpoint.model
     if tuned.config.merge_residual == model.config.merge_residual:
         _take_embedder(model.embedder, tuned.embedder)
     if _whole(changes):
@@ -87,8 +94,24 @@ def _go_on_with_lora(
         raise ConfigError(f"{source}: its LoRA has another rank than the recipe's lora_rank")
 
 
-def _begun(start: str, model: Hamburger) -> dict[str, torch.Tensor]:
+def _check_layers(checkpoint: Checkpoint, source: str, recipe: Recipe) -> None:
+    """Check that a checkpoint changes the layers that the recipe keeps."""
+    base = checkpoint.manifest["base"]
+    layers = base.get("layers", [])
+    if base["kind"] != "embedded" and layers != list(recipe.base_layers):
+        raise ConfigError(
+            f"{source}: keeps {_listed(layers)} of its base, the recipe {_listed(recipe.base_layers)}: "
+            "use the same base_layers"
+        )
+
+
+def _listed(layers: Sequence[int]) -> str:
+    return f"layers {' '.join(map(str, layers))}" if layers else "all layers"
+
+
+def _begun(start: str, model: Hamburger, recipe: Recipe) -> dict[str, torch.Tensor]:
     checkpoint = load_checkpoint(start)
+    _check_layers(checkpoint, start, recipe)
     begun = checkpoint.model
     # `merge_residual` is no shape: the embedder may continue from another one
     config = dataclasses.replace(begun.config, merge_residual=model.config.merge_residual)
@@ -141,7 +164,7 @@ def train(
     """
     figures = report if progress is None else lambda line: None
     check_target(checkpoint)
-    base, reference = find_base(recipe.base)
+    base, reference = find_base(recipe.base, layers=recipe.base_layers)
     data = DistilledData.load(*recipe.data_folders)
     _same_source(data, reference, recipe)
     model = new_model(recipe, base, data)

@@ -57,6 +57,7 @@ class Recipe:
     out: str  # folder for checkpoints, metrics and curves
     shape: Shape
     stages: tuple[Stage, ...]
+    base_layers: tuple[int, ...] = ()  # layers of the base that are kept, numbered anew; (): all
     more_data: tuple[str, ...] = ()  # more folders from the same base; one named twice counts twice
     start: str = ""  # checkpoint folder or built-in name to continue, instead of a new graft
     more_starts: tuple[str, ...] = ()  # their mean with `start`; one named twice counts twice

@@ -85,6 +85,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "calibration_text": False if options.no_calibration_text else None,
         "tune_base": False if options.no_tune_base else None,
         "full": True if options.full else None,
+        "layers": options.layers,
         "augment": options.augment,
         "more_answers": options.more_answers,
     }
@@ -121,6 +122,13 @@ COMMAND = Command(
         option("--recipe", metavar="RECIPE.toml", help="as a run before it wrote one"),
         option("--no-tune-base", action="store_true", help="the base knows the task already"),
         option("--full", action="store_true", help="tune all of the base instead of a low-rank update"),
+        option(
+            "--layers",
+            type=int,
+            metavar="N",
+            help="keep N layers of the base, with the first and the last one, and drop those that change the "
+            "examples least (default: all)",
+        ),
         option(
             "--augment",
             type=int,

@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+import torch
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from hamburger_edge import export_checkpoint as export
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.models.bases.layers import keep_layers
+from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from helpers.toys import toy_tokenizers
-from helpers.toys.toy_checkpoints import save
+from helpers.toys.toy_checkpoints import save, write_hf
 from helpers.toys.toy_models import toy_model
 
 # The exporter reads its table of operators anew for every graph: a quarter of what exporting a toy takes.
@@ -63,6 +66,19 @@ def saved_toy(folder: Path, **changes: object) -> Path:
 
 def save_toy(folder: Path, toy: Checkpoint, **changes: object) -> Path:
     return save(folder, toy.model, tokenizer=toy.tokenizer, chat_template=toy.chat_template, **changes)
+
+
+def saved_with_fewer_layers(folder: Path, layers: tuple[int, ...] = (0, 2, 4), **changes: object) -> Path:
+    """A checkpoint that keeps these of the five layers of the base beside it, and changes one of them."""
+    whole = toy_checkpoint(folder.parent, num_layers=5, **changes)
+    base = write_hf(folder.parent / "base", whole.model)
+    few = toy_checkpoint(folder.parent, num_layers=len(layers), seed=1, **changes)
+    kept = keep_layers(load_base(base), layers, base)
+    weight = "layers.1.self_attn.q_proj.weight"
+    delta = torch.full_like(kept.state[weight], 0.01)
+    few.model.base.load_state_dict({**kept.state, weight: kept.state[weight] + delta})
+    reference = {"kind": "path", "path": "../base", "layers": list(layers)}
+    return save_toy(folder, few, base=reference, base_delta={f"{weight}.delta": delta})
 
 
 def toy_bundle(folder: Path, **changes: object) -> Path:

@@ -15,10 +15,12 @@ from helpers.toys.toy_models import toy_config
 from helpers.toys.toy_tokenizers import byte_level
 
 
-def write_base(folder: Path) -> Path:
+def write_base(folder: Path, layers: int = 2) -> Path:
     """A Hugging Face folder with a tokenizer and chat markup; its weights are random."""
     torch.manual_seed(0)
-    config: HamburgerConfig = toy_config(vocab_size=512, hidden_size=64, intermediate_size=128, num_layers=2)
+    config: HamburgerConfig = toy_config(
+        vocab_size=512, hidden_size=64, intermediate_size=128, num_layers=layers
+    )
     model = Hamburger(config)
     torch.nn.init.normal_(model.base.embed_tokens.weight, std=0.1)
     write_hf(folder, model)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.places import contents, names
-from helpers.toys.toy_bundles import saved_toy
+from helpers.toys.toy_bundles import saved_toy, saved_with_fewer_layers
 from helpers.without_extras import without_extras
 
 import hamburger_edge
@@ -56,6 +56,12 @@ def exported(folder: Path, **changes: object) -> tuple[Path, Path]:
 )
 def test_a_checkpoint_is_assembled(changes: dict[str, object], tmp_path: Path) -> None:
     checkpoint, bundle = exported(tmp_path, **changes)
+    assert assembled(checkpoint, tmp_path / "assembled") == contents(bundle)
+
+
+def test_checkpoint_that_keeps_some_layers_is_assembled(tmp_path: Path) -> None:
+    checkpoint = saved_with_fewer_layers(tmp_path / "toy", head_dim=32)
+    bundle = export_checkpoint(checkpoint, tmp_path / "bundle", precision="int8", verify=False, assembly=True)
     assert assembled(checkpoint, tmp_path / "assembled") == contents(bundle)
 
 

@@ -16,7 +16,14 @@ import pytest
 import torch
 from helpers.places import contents, environment, names
 from helpers.toys.exports import export
-from helpers.toys.toy_bundles import CHANGES, ONE_LAYER, save_toy, saved_toy, toy_checkpoint
+from helpers.toys.toy_bundles import (
+    CHANGES,
+    ONE_LAYER,
+    save_toy,
+    saved_toy,
+    saved_with_fewer_layers,
+    toy_checkpoint,
+)
 from helpers.toys.toy_checkpoints import same_outputs, write_hf, write_lightning
 
 import hamburger_edge
@@ -55,6 +62,31 @@ def test_targets_that_are_taken(bundles: Callable[..., Path], tmp_path: Path) ->
     with pytest.raises(InputError, match=r"holds notes\.txt, which exporting would delete"):
         export(checkpoint, taken, force=True)
     assert names(tmp_path) == ["checkpoint", "other", "taken"]
+
+
+@pytest.mark.parametrize("runtime", ["onnx", "llamacpp"])
+def test_export_of_a_checkpoint_that_keeps_some_layers_answers_as_pytorch(
+    runtime: str, tmp_path: Path
+) -> None:
+    """The export is verified against PyTorch. A tap reads the last of the three layers."""
+    if runtime == "llamacpp":
+        pytest.importorskip("llama_cpp")
+    wide = {"hidden_size": 64, "intermediate_size": 96, "draft_vocab_size": 100, "taps": (0, 2)}
+    checkpoint = saved_with_fewer_layers(tmp_path / "toy", **wide)
+    formats = ["gguf"] if runtime == "llamacpp" else ["onnx"]
+    bundle = export(checkpoint, tmp_path / "bundle", formats=formats, precision="fp32", verify=True)
+    assert load_manifest(bundle).model.num_layers == 3
+    options = {"kv_cache_dtype": "f32"} if runtime == "llamacpp" else {}
+    with (
+        hamburger_edge.load(bundle, runtime, **options) as exported,
+        hamburger_edge.load(checkpoint, "torch") as reference,
+    ):
+        for confidence in (0.0, 1.0):
+            answers = [
+                model.generate("a b c", mode="merge", confidence=confidence, max_tokens=24).groups
+                for model in (exported, reference)
+            ]
+            assert answers[0] == answers[1]
 
 
 def test_only_its_own_leftovers_are_cleared_and_a_link_goes_on_pointing(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from helpers.toys.training_data_files import DataFiles, ladders
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.bases.loading import load_base
+from hamburger_edge.models.bases.loading import find_base, load_base
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.training.data.batches import Cuts, DistilledData
 from hamburger_edge.models.training.grafting import prepare
@@ -177,6 +177,21 @@ def test_a_graft_of_another_shape_takes_a_tuned_base(tmp_path: Path, begins: Sta
     assert distances.max() < 1e-9
     with pytest.raises(ConfigError, match="brings a base that was trained already"):
         replace(second, start=tuned)
+
+
+@pytest.mark.parametrize("origin", ["start", "tuned_base"])
+def test_checkpoint_with_other_layers_is_refused(tmp_path: Path, origin: str) -> None:
+    """Its low-rank update would fit, and change the wrong layers."""
+    few = replace(on_disk(tmp_path, still(LORA)), base_layers=(0, 2))
+    first = made(few, tmp_path / "first")
+    assert load_checkpoint(first).manifest["base"]["layers"] == [0, 2]
+    base, reference = find_base(few.base, layers=(1, 2))
+    data = DistilledData.load(Path(few.data))
+    assert reference["layers"] == [1, 2]
+    with pytest.raises(ConfigError, match=r"keeps layers 0 2 of its base, the recipe layers 1 2: use the"):
+        new_model(replace(few, base_layers=(1, 2), **{origin: first}), base, data)
+    again = made(replace(few, **{origin: first}), tmp_path / "again")
+    same_weights(load_checkpoint(again).model.base, load_checkpoint(first).model.base, 1e-6)
 
 
 def test_a_tuned_base_that_reads_merged_text_keeps_its_embedder(tmp_path: Path) -> None:

@@ -242,6 +242,32 @@ def test_what_is_lacking_is_said_before_the_work(
     assert [path.name for path in tmp_path.iterdir()] == ["examples.jsonl"]
 
 
+def test_run_drops_layers_of_the_base_and_resumes_with_the_same_ones(
+    task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = write_base(tmp_path / "base", layers=5)
+    changed = replace(read_tune_recipe(task / "recipe.toml"), base=str(base), more_answers=0, read=0)
+    write_tune_recipe(tmp_path / "recipe.toml", changed)
+    made = tmp_path / "made"
+    given = ["--recipe", str(tmp_path / "recipe.toml"), "-o", str(made)]
+    hurried = ["--minutes", "50"]  # without the parity gate, whose texts are random to this toy
+    assert main([*COMMAND, *given, *hurried, "--layers", "3"]) == 0
+    assert "3 of the base's 5 layers are kept: 0 " in capsys.readouterr().err
+    layers = read_tune_recipe(tmp_path / "made.work" / "recipe.toml").base_layers
+    checkpoint = load_checkpoint(made)
+    assert checkpoint.manifest["base"]["layers"] == list(layers)
+    assert checkpoint.model.config.base.num_layers == 3
+    with load(tmp_path / "made.bundle") as bundle, load(made, "torch") as reference:
+        answers = [model.generate("say abc 1").groups for model in (bundle, reference)]
+        assert answers[0] == answers[1]
+    assert main([*COMMAND, "-o", str(made), *hurried]) == 0
+    assert "nothing is left to train" in capsys.readouterr().err
+    assert "this run began with layers 3" in failing(capsys, "-o", made, "--layers", "4")
+    other = ["-o", tmp_path / "other", *given[:2], "--layers", "6"]
+    assert "layers is 6, but this base has 5: give 2 to 5" in failing(capsys, *other)
+    assert not (tmp_path / "other.work").exists()
+
+
 def test_another_judge_and_files_that_changed_are_asked_and_judged_anew(task: Path) -> None:
     """The evaluation was kept by the name of the held-out file and of the judge's script."""
     held_out, judge = write_examples(task / "changing.jsonl", 5, seed=9), task / "judge.py"

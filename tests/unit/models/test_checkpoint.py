@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.places import names
+from helpers.toys.toy_bundles import saved_with_fewer_layers
 from helpers.toys.toy_checkpoints import (
     TEMPLATE,
     cut,
@@ -29,11 +31,14 @@ from safetensors.torch import load_file, save_file
 
 import hamburger_edge
 from hamburger_edge.errors import CheckpointError, ConfigError, MissingExtraError
+from hamburger_edge.export.assembly.weights import Weights
+from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.checkpoints import built_in, checkpoint
 from hamburger_edge.models.checkpoints.built_in import resolve
 from hamburger_edge.models.checkpoints.checkpoint import check_target, load_checkpoint
+from hamburger_edge.models.checkpoints.manifest import read_manifest
 
 BESIDE = {"kind": "path", "path": "../base"}
 
@@ -119,6 +124,47 @@ def test_another_base_is_refused(tmp_path: Path) -> None:
         load_checkpoint(folder)
     with pytest.raises(CheckpointError, match=r"rope_theta is 500000\.0, but .* needs a base with 10000\.0"):
         load_checkpoint(unpinned)
+
+
+def test_checkpoint_keeps_some_layers_of_its_base(tmp_path: Path) -> None:
+    folder = saved_with_fewer_layers(tmp_path / "saved")
+    whole = load_base(tmp_path / "base").state
+    loaded = load_checkpoint(folder)
+    layers = loaded.model.base.layers
+    assert len(layers) == loaded.model.config.base.num_layers == 3
+    for number, original in enumerate((0, 2, 4)):
+        name = "self_attn.v_proj.weight"
+        assert layers[number].get_parameter(name).equal(whole[f"layers.{original}.{name}"])
+    changed = layers[1].self_attn.q_proj.weight
+    torch.testing.assert_close(changed, whole["layers.2.self_attn.q_proj.weight"] + 0.01)
+    same_weights(load_checkpoint(folder, half=True).model, loaded.model)
+
+
+def test_checkpoint_with_all_layers_lists_none(tmp_path: Path) -> None:
+    write_hf(tmp_path / "base", toy_model())
+    folder = save(tmp_path / "saved", toy_model(), base=BESIDE)
+    assert json.loads((folder / "hamburger.json").read_text())["base"] == BESIDE
+
+
+@pytest.mark.parametrize("layers", [[0, 4, 2], [0, 2, 2], [0, 2, 5], [-1, 2, 4]])
+def test_wrong_layers_are_refused(layers: list[int], tmp_path: Path) -> None:
+    folder = saved_with_fewer_layers(tmp_path / "saved")
+    edit_json("hamburger.json", base={**BESIDE, "layers": layers})(folder)
+    message = r"layers kept of the base must be increasing numbers in 0\.\.4, got " + re.escape(str(layers))
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(folder)
+    with pytest.raises(CheckpointError, match=message):
+        Weights(folder, read_manifest(folder / "hamburger.json"), tmp_path / "base", Folds({}))
+
+
+def test_layers_that_do_not_fit_the_configuration_are_refused(tmp_path: Path) -> None:
+    folder = saved_with_fewer_layers(tmp_path / "saved")
+    edit_json("hamburger.json", base={**BESIDE, "layers": [0, 4]})(folder)
+    with pytest.raises(CheckpointError, match=r"its num_layers is 2, but .* needs a base with 3"):
+        load_checkpoint(folder)
+    edit_json("hamburger.json", base={"kind": "embedded", "layers": [0, 2, 4]})(folder)
+    with pytest.raises(CheckpointError, match=r"holds only its own layers: delete base\.layers"):
+        load_checkpoint(folder)
 
 
 UP = "layers.0.mlp.up_proj.weight"

@@ -49,6 +49,10 @@ def test_toml_is_read_back() -> None:
         ("share = 0.5", "share must be between 0 and 0.5, got 0.5"),
         ('[graft]\nout = "o"', "graft: out is the run's own"),
         ('precision = "int9"', "precision"),
+        ("layers = 3\nbase_layers = [0, 1]", "base_layers: has 2 layers, recipe.layers is 3: leave out"),
+        ("layers = 3\ntune_base = false", "a base that loses layers must be tuned: set tune_base = true"),
+        ("layers = -1", "layers must be 0 or more, got -1"),
+        ("[graft]\nbase_layers = [0]", "graft: base_layers is the run's own"),
         ("[graft]\nstages = []\nshape = {taps = []}", "at least one"),
     ],
 )
