@@ -86,6 +86,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "tune_base": False if options.no_tune_base else None,
         "full": True if options.full else None,
         "layers": options.layers,
+        "tokens": options.tokens,
         "augment": options.augment,
         "more_answers": options.more_answers,
     }
@@ -128,6 +129,13 @@ COMMAND = Command(
             metavar="N",
             help="keep N layers of the base, with the first and the last one, and drop those that change the "
             "examples least (default: all)",
+        ),
+        option(
+            "--tokens",
+            type=int,
+            metavar="N",
+            help="keep N tokens of the base's vocabulary: those that the examples need, and frequent ones; "
+            "any text can still be written (default: all)",
         ),
         option(
             "--augment",
