@@ -21,7 +21,7 @@ SHARES = {  # of an intent, relative to 1
     "HassTurnOn": 6,
     "HassTurnOff": 6,
     "HassLightSet": 5,
-    "HassGetState": 6,
+    "HassGetState": 8,
     "HassStartTimer": 2,
     "HassClimateSetTemperature": 2,
     "HassSetPosition": 1.5,

@@ -54,11 +54,12 @@ def tool(intent: str, description: Mapping[str, Any], templates: Templates) -> d
 def schema(intent: str, slot: str, sources: Iterable[Template], templates: Templates) -> dict[str, Any]:
     if slot == "temperature":
         return dict(KELVIN if intent == "HassLightSet" else DEGREES)
+    fixed = sorted({source.slots[slot] for source in sources if slot in source.slots})
     if slot in LISTS:
         values = templates.lists[LISTS[slot]]
         assert isinstance(values, TextSlotList)
-        return {"type": "string", "enum": list(dict.fromkeys(value.value_out for value in values.values))}
-    fixed = sorted({source.slots[slot] for source in sources if slot in source.slots})
+        choices = dict.fromkeys(value.value_out for value in values.values)
+        return {"type": "string", "enum": [*choices, *(value for value in fixed if value not in choices)]}
     if slot == "domain" and fixed:
         return {"type": "string", "enum": fixed}
     return dict(TYPES.get(slot, {"type": "string"}))
