@@ -25,6 +25,19 @@ CERTAINTY = 0.6  # of the model's calls that are carried out without asking
 TEMPLATES = Path(home_assistant_intents.__file__).parent / "data" / "en.json"
 HERE = "(here)"  # the room of the speaker: Home Assistant adds it, sentences do not name it
 
+# The devices that a function acts on, by domain; others act on any. Timers have names of their own.
+DOMAINS = {
+    "HassLightSet": ("light",),
+    "HassFanSetSpeed": ("fan",),
+    "HassSetPosition": ("cover", "valve"),
+    **dict.fromkeys(("HassListAddItem", "HassListCompleteItem", "HassListRemoveItem"), ("todo",)),
+    **dict.fromkeys(("HassVacuumStart", "HassVacuumReturnToBase", "HassVacuumCleanArea"), ("vacuum",)),
+    **dict.fromkeys(("HassLawnMowerStartMowing", "HassLawnMowerDock"), ("lawn_mower",)),
+    **dict.fromkeys(("HassSetVolume", "HassSetVolumeRelative", "HassMediaSearchAndPlay"), ("media_player",)),
+    **dict.fromkeys(("HassMediaPause", "HassMediaUnpause", "HassMediaNext"), ("media_player",)),
+}
+ANY_DEVICE = ("HassTurnOn", "HassTurnOff", "HassGetState")
+
 Call = tuple[str, Mapping[str, Any]]  # a function of Home Assistant and its arguments
 
 
@@ -51,15 +64,22 @@ def make_parser(home: Mapping[str, Any]) -> Callable[[str], list[Call]]:
     return parse
 
 
+def names_of(home: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the values that arguments may have in this home."""
+    devices = home["name"]
+    names = {"area": home["area"], "floor": home["floor"]}
+    for function, domains in {**DOMAINS, **dict.fromkeys(ANY_DEVICE, tuple(devices))}.items():
+        names[f"{function}.name"] = [name for domain in domains for name in devices.get(domain, ())]
+    return {argument: values for argument, values in names.items() if values}
+
+
 def understand(
     text: str, parse: Callable[[str], list[Call]], model: hamburger_edge.Model, home: Mapping[str, Any]
 ) -> tuple[str, list[Call]]:
     """Return who understood a sentence ("parser", "model" or "nobody"), and the calls it means."""
     if calls := parse(text):
         return "parser", calls
-    devices = [name for names in home["name"].values() for name in names]
-    names = {"area": home["area"], "floor": home["floor"], "name": devices}
-    answers = model.call(text, names={slot: values for slot, values in names.items() if values})
+    answers = model.call(text, names=names_of(home))
     if not answers or any(
         answer.certainty is not None and answer.certainty < CERTAINTY for answer in answers
     ):

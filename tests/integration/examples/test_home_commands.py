@@ -60,5 +60,13 @@ def test_model_answers_what_the_parser_does_not_understand(example: Any) -> None
     assert example.understand(text, parse, model, HOME) == ("model", [(sure.name, sure.arguments)])
     assert example.understand("the movie was boring", parse, model, HOME) == ("nobody", [])
     assert example.understand("dim it", parse, model, HOME) == ("nobody", [])  # below the certainty
-    names = {"area": HOME["area"], "floor": HOME["floor"], "name": ["desk lamp", "gate"]}
-    assert model.requests[0] == (text, names)
+    assert model.requests[0] == (text, example.names_of(HOME))
+
+
+def test_names_of_the_home_limit_the_values_of_each_function(example: Any) -> None:
+    names = example.names_of(HOME)
+    assert names["area"] == ["kitchen", "office"]
+    assert names["HassTurnOn.name"] == names["HassGetState.name"] == ["desk lamp", "gate"]
+    assert names["HassLightSet.name"] == ["desk lamp"]
+    assert "HassFanSetSpeed.name" not in names  # no fan has a name in this home
+    assert "HassStartTimer.name" not in names  # people name timers as they like
