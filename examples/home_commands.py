@@ -1,4 +1,4 @@
-"""Voice control of a home: Home Assistant's own parser first, the model for what it does not understand.
+"""Voice control of a home: Home Assistant's own parser first, the model for all other sentences.
 
     python examples/home_commands.py BUNDLE HOME.json "could somebody kill the lights in the kitchen"
 

@@ -21,7 +21,7 @@ HOME = {
 
 
 class ScriptedModel:
-    """Calls for the sentences that it has, and a record of what it was asked."""
+    """Calls for listed sentences, and a record of all requests."""
 
     def __init__(self, calls: Mapping[str, Sequence[Any]]):
         self.calls, self.requests = calls, list[tuple[str, Any]]()

@@ -28,10 +28,10 @@ SHARES = {  # of an intent, relative to 1
     "HassSetVolumeRelative": 1.5,
     "HassMediaSearchAndPlay": 2,
     "HassShoppingListAddItem": 1.5,
-    "HassRespond": 0.4,
-    "HassNevermind": 0.3,
-    "HassGetCurrentDate": 0.4,
-    "HassGetCurrentTime": 0.4,
+    "HassRespond": 0.6,
+    "HassNevermind": 0.5,
+    "HassGetCurrentDate": 0.6,
+    "HassGetCurrentTime": 0.6,
 }
 JOINTS = (
     " and ",

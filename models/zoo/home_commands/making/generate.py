@@ -50,9 +50,8 @@ def distinct(commands: Commands) -> Iterator[dict[str, Any]]:
     known: set[str] = set()
     for number in itertools.count():
         row = commands.row(number)
-        key = row["prompt"].lower().strip(" .!?")
-        if key and key not in known:
-            known.add(key)
+        if row["prompt"] and row["prompt"] not in known:
+            known.add(row["prompt"])
             yield row
 
 

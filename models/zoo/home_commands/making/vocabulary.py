@@ -1,4 +1,4 @@
-"""Rooms, devices, items and spoken numbers: what fills the lists of the templates."""
+"""Values of the templates' lists: rooms, devices, items, spoken numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNOWNED = ("scene", "script", "todo", "sensor", "vacuum", "mower", "person", "we
 
 @dataclass(frozen=True)
 class Value:
-    """What a list contributes: the text as spoken, and the slot's value, None if that is the text."""
+    """An entry of a list: the text as spoken, and the slot's value, None if that is the text."""
 
     text: str
     value: Any = None
