@@ -83,6 +83,17 @@ def test_rooms_names_and_free_texts_stand_in_the_prompt(rows: list[dict[str, Any
                 assert call["arguments"].get(slot, "") in row["prompt"], row
 
 
+def test_device_named_by_a_room_is_in_no_other_room(rows: list[dict[str, Any]], commands: Commands) -> None:
+    both = [
+        call["arguments"]["name"]
+        for row in rows
+        for call in row["calls"]
+        if {"name", "area"} <= call["arguments"].keys()
+    ]
+    assert len(both) > 20
+    assert not [name for name in both if commands.sampler.vocabulary.starts_with_room(name.lower())]
+
+
 def home_of(call: dict[str, Any], domains: tuple[str, ...]) -> dict[str, Any]:
     """A home that has the rooms and devices of a call and no others."""
     arguments = call["arguments"]

@@ -130,6 +130,8 @@ class Commands:
         piece = pieces[place]
         again = self.sampler.pieces(template, draw)
         others = [p for p in again if p.slot == piece.slot and p.text.islower() and p.text != piece.text]
+        if {"area", "name"} <= slots(pieces):
+            others = [p for p in others if not self.sampler.vocabulary.starts_with_room(p.text)]
         if not others:
             return None
         joint = draw.choice((" and ", " and ", " and the ", " and my ")) if place else " and "

@@ -51,8 +51,12 @@ class Sampler:
         self.templates, self.vocabulary = templates, vocabulary
 
     def pieces(self, template: Template, draw: Random) -> list[Piece]:
-        """Return the pieces of a sentence, with single spaces."""
-        return tidied(list(self.expand(template.sentence.expression, template, draw)))
+        """Return the pieces of a sentence, with single spaces. A device is in one room at most."""
+        while True:
+            pieces = tidied(list(self.expand(template.sentence.expression, template, draw)))
+            texts = {piece.slot: piece.text for piece in pieces}
+            if not ("area" in texts and self.vocabulary.starts_with_room(texts.get("name", ""))):
+                return pieces
 
     def expand(self, expression: Expression, template: Template, draw: Random) -> Iterator[Piece]:
         match expression:

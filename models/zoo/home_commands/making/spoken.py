@@ -44,6 +44,8 @@ def spoken(pieces: list[Piece], draw: Random) -> list[Piece]:
     """Return the pieces of one command with politeness and hesitation."""
     text = "".join(piece.text for piece in pieces)
     before = []
+    if draw.random() < 0.05:
+        before.append(draw.choice(LISTS["reason"]) + draw.choice((", ", " ", " so ", ". ")))
     if draw.random() < 0.16:
         before.append(draw.choice(LISTS["filler"]) + draw.choice((" ", " ", ", ")))
     if text.split(" ")[0].lower() in LISTS["verb"] and draw.random() < 0.3:

@@ -121,6 +121,9 @@ class Vocabulary:
             return Value(name)
         return Value(f"{self.text('area', draw)} {name}")
 
+    def starts_with_room(self, name: str) -> bool:
+        return any(name.startswith(f"{room.text} ") for room in self.lists["area"]) or "'s " in name
+
     def percent(self, draw: Random) -> Value:
         form = draw.random()
         if form < 0.14:
