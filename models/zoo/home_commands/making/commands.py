@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -46,22 +47,8 @@ JOINTS = (
     ", and ",
     "; ",
 )
-QUESTIONS = (
-    "what",
-    "how",
-    "is",
-    "are",
-    "who",
-    "where",
-    "which",
-    "did",
-    "when",
-    "do",
-    "have",
-    "has",
-    "will",
-    "can",
-    "could",
+QUESTION = re.compile(
+    r"(what|how|is|are|who|where|which|did|when|do|have|has|will|can|could)\b", re.IGNORECASE
 )
 
 
@@ -154,7 +141,7 @@ class Commands:
         pieces = [piece for part in parts for piece in part]
         calls_of = [owner for part, owner in zip(parts, owners, strict=True) for _ in part]
         text = "".join(piece.text for piece in pieces)
-        pieces = written(pieces, draw, text.lower().startswith(QUESTIONS))
+        pieces = written(pieces, draw, QUESTION.match(text) is not None)
         calls = [
             self.call(
                 intent, fixed, [p for p, owner in zip(pieces, calls_of, strict=False) if number in owner]
