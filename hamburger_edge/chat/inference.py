@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hamburger_edge.chat.messages import Transcript, read_messages
 from hamburger_edge.chat.stream import Stream
+from hamburger_edge.chat.task_queue import TaskQueue
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import ContextFullError, InputError
@@ -34,6 +35,7 @@ class Inference:
     template: ChatTemplate
     turns: Turns
     grammars: Grammars
+    tasks: TaskQueue = field(default_factory=TaskQueue)  # of the asynchronous methods
 
     @classmethod
     def of(cls, backend: Backend, tokenizer: Tokenizer, template: ChatTemplate) -> Inference:
