@@ -18,6 +18,7 @@ from hamburger_edge.support.strict import only_keys, read_json
 from hamburger_edge.support.values import check_text, safe_repr
 
 MOST_TOOLS = 1000
+NO_TOOLS = "this model has no tools to call: make one with  hamburger-edge tune --tools"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 _SCHEMA_NAMES = ("parameters", "inputSchema", "input_schema")
 

@@ -12,10 +12,12 @@ import enum
 import inspect
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from hamburger_edge.calls.catalogue import Catalogue, read_catalogue
+from hamburger_edge.calls.compact_form import Call
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.values import safe_repr
 
@@ -44,6 +46,17 @@ def targets_of(source: Any) -> dict[str, Any]:
         if not (inspect.isroutine(target) or _is_model(target)):
             raise InputError(f"tools must be functions or Pydantic models, got {safe_repr(target)}")
     return {target.__name__: target for target in listed}
+
+
+def typed(calls: Sequence[Call], targets: Mapping[str, Any]) -> list[Call]:
+    """Return the calls with the arguments of Pydantic models as their instances."""
+    models = {name: target for name, target in targets.items() if _is_model(target)}
+    return [
+        replace(call, arguments=models[call.name].model_validate(call.arguments))
+        if call.name in models
+        else call
+        for call in calls
+    ]
 
 
 def _is_model(value: Any) -> bool:
