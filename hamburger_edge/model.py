@@ -153,8 +153,8 @@ class Model:
         chosen = tools if by_name else list(targets)
         limits = Limits.of({"names": names, "tools": chosen, "required": required, "several": several})
         catalogue = self.tools.limited(limits)
-        stream = self.stream(prompt, messages=messages, system=system, calls=limits.to_json(), **options)
-        answer = stream.result()
+        limited: Options = {**options, "calls": limits.to_json()}
+        answer = self.generate(prompt, messages=messages, system=system, **limited)
         if answer.finish_reason == "context":
             raise ContextFullError("the calls do not fit into the model's context: shorten the prompt")
         if not answer.complete:  # cancelled, or too few tokens for any answer

@@ -14,14 +14,29 @@ import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
-from hamburger_edge.calls.catalogue import Catalogue, read_catalogue
+from hamburger_edge.calls.catalogue import Catalogue, read_catalogue, read_catalogue_file
 from hamburger_edge.calls.compact_form import Call
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.values import safe_repr
 
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+
+def read_tools_file(path: Path) -> Catalogue:
+    """Read the tools of a JSON file, or run a Python file and read those that it defines."""
+    if path.suffix != ".py":
+        return read_catalogue_file(path)
+    module = types.ModuleType(path.stem)
+    try:
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}): name a file of tools") from error
+    except Exception as error:  # of the user's own code
+        raise InputError(f"{path}: cannot be run ({type(error).__name__}: {error}): correct it") from error
+    return tools_of(module)
 
 
 def tools_of(source: Any) -> Catalogue:

@@ -48,14 +48,8 @@ class CheckpointManifest:
         """Return the file's content."""
         base = {key: value for key, value in asdict(self.base).items() if value not in (None, ())}
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self) | {"base": base}))
-        for name in (
-            "recommended",
-            "certainty",
-            "recommended_precision",
-            "answer_prefix",
-            "edits_prompt",
-            "tools",
-        ):
+        optional = ("recommended", "certainty", "recommended_precision", "answer_prefix")
+        for name in (*optional, "edits_prompt", "tools"):
             if not plain[name]:
                 del plain[name]
         return plain

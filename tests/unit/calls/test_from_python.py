@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 import types
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
 
 from hamburger_edge.calls.catalogue import read_catalogue
-from hamburger_edge.calls.from_python import tools_of
+from hamburger_edge.calls.from_python import read_tools_file, tools_of
 from hamburger_edge.errors import InputError
 
 
@@ -98,3 +99,19 @@ def mapping(songs: dict[str, str]) -> None:
 def test_unsupported_source_is_refused(source: Any, error: str) -> None:
     with pytest.raises(InputError, match=error):
         tools_of(source)
+
+
+def test_python_file_gives_its_tools(tmp_path: Path) -> None:
+    path = tmp_path / "tools.py"
+    path.write_text(
+        "from __future__ import annotations\n"
+        "from pydantic import BaseModel\n"
+        "class Dim(BaseModel):\n    level: int\n    area: str | None = None\n"
+        "def play(song: str) -> None:\n    '''Play a song.'''\n"
+    )
+    assert [tool.name for tool in read_tools_file(path).tools] == ["Dim", "play"]
+    path.write_text("import nothing_like_that")
+    with pytest.raises(InputError, match=r"tools\.py: cannot be run \(ModuleNotFoundError: "):
+        read_tools_file(path)
+    with pytest.raises(InputError, match=r"none\.py: cannot be read \(No such file or directory\)"):
+        read_tools_file(tmp_path / "none.py")

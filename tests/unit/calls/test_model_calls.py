@@ -88,7 +88,7 @@ def test_arguments_of_a_pydantic_model_are_its_instance(tokenizer: Tokenizer) ->
 def test_model_without_tools_refuses_calls(tokenizer: Tokenizer) -> None:
     with toy_model(tokenizer) as model:
         with pytest.raises(
-            InputError, match="this model has no tools to call: make one with .* tune --tools"
+            InputError, match=r"this model has no tools to call: make one with .* tune --tools"
         ):
             model.call("hi")
         with pytest.raises(InputError, match="this model has no tools to call"):
