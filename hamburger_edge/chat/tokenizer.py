@@ -80,6 +80,10 @@ class Tokenizer:
                     run += piece
         return ids + (self._encode(run, special=False) if run else [])
 
+    def encode_text(self, text: str) -> list[int]:
+        """Encode a text without special tokens, also where their names are written in it."""
+        return self._encode(check_text(text), special=False)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text without special tokens."""
         try:

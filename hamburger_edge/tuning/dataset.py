@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from hamburger_edge.calls.catalogue import Catalogue
+from hamburger_edge.calls.from_python import read_tools_file
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError
@@ -105,12 +107,24 @@ class Dataset:
     @cached_property
     def judged(self) -> Examples | None:
         """The examples of the recipe's `held_out` file, or None without one."""
-        return read_examples(Path(self.recipe.held_out)) if self.recipe.held_out else None
+        if not self.recipe.held_out:
+            return None
+        return read_examples(Path(self.recipe.held_out), self._read_examples.catalogue)
+
+    @cached_property
+    def _read_examples(self) -> Examples:
+        tools = self.recipe.tools
+        return read_examples(Path(self.recipe.examples), read_tools_file(Path(tools)) if tools else None)
+
+    @property
+    def catalogue(self) -> Catalogue | None:
+        """The functions that the answers call; None: they are texts."""
+        return self._read_examples.catalogue
 
     @cached_property
     def examples(self) -> Examples:
         """The training examples. Without a `held_out` file the split holds some of them out."""
-        found = read_examples(Path(self.recipe.examples))
+        found = self._read_examples
         if self.judged is None:
             return found
         others = tuple(one for one in found.examples if not self._is_judged(one))

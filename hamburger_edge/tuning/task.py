@@ -49,7 +49,8 @@ def read_task(recipe: TuneRecipe, run: TuneRun) -> Task:
             "examples: give hundreds, and those as well that were held out before"
         )
     requests = dataset.requests(split)
-    judge = recipe.judge or fitting_judge([request.expected for request in requests])
+    fitting = "calls" if dataset.catalogue else fitting_judge([request.expected for request in requests])
+    judge = recipe.judge or fitting
     return Task(dataset, tuple(conversations), split, requests, judge)
 
 
@@ -77,7 +78,9 @@ def write_facts(checkpoint: Path, task: Task, data: DistilledData, *, with_text:
         write_calibration(checkpoint / CALIBRATION, task.dataset.calibration(data, task.split))
     else:
         (checkpoint / CALIBRATION).unlink(missing_ok=True)
-    write_into(checkpoint, answer_prefix=common_answer_prefix(data, task.split.train))
+    catalogue = task.dataset.catalogue
+    tools = None if catalogue is None else catalogue.to_json()
+    write_into(checkpoint, answer_prefix=common_answer_prefix(data, task.split.train), tools=tools)
 
     def pairs(numbers: Sequence[int]) -> list[tuple[list[int], list[int]]]:
         spans = (slice(*data.starts[number : number + 2]) for number in numbers)

@@ -25,6 +25,7 @@ class TuneRecipe:
     base: str  # built-in name, GGUF file or Hugging Face folder
     examples: str  # file, see examples.py
     held_out: str = ""  # file of held-out examples; "": a share of `examples` is held out
+    tools: str = ""  # file of the functions that answers call; "": those in the rows, if there are any
     share: float = 0.05  # held-out share of the prompts; half as many more calibrate stop head and index
     augment: int = 0  # copies of the examples with exchanged texts, see augment.py
     template: Literal["brief", "base"] = "brief"  # marks around a prompt: the fewest possible, or all

@@ -79,6 +79,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "examples": options.examples,
         "base": options.base,
         "held_out": options.held_out,
+        "tools": options.tools,
         "template": options.template,
         "judge": options.judge,
         "precision": options.precision,
@@ -104,7 +105,7 @@ COMMAND = Command(
             "examples",
             nargs="?",
             metavar="EXAMPLES",
-            help="JSON lines of prompt and answer, or of messages; CSV; Parquet",
+            help="JSON lines of prompt and answer (with tools: and calls), or of messages; CSV; Parquet",
         ),
         option("-o", "--output", required=True, metavar="CHECKPOINT", help="folder to write at the end"),
         option(
@@ -112,6 +113,12 @@ COMMAND = Command(
             metavar="BASE",
             help="smollm2-135m (default), gemma-3-270m, a model tuned elsewhere as a Hugging Face folder or "
             "GGUF file, or hf:ORG/NAME[@REVISION]",
+        ),
+        option(
+            "--tools",
+            metavar="FILE",
+            help="functions that the answers call: JSON in OpenAI's form or JSON Schema's, or a Python file "
+            "of functions and Pydantic models (default: `tools` in the examples, if they have any)",
         ),
         option("--held-out", metavar="FILE", help="examples to judge by (default: one in twenty prompts)"),
         option(
@@ -158,9 +165,9 @@ COMMAND = Command(
         option(
             "--judge",
             metavar="NAME|COMMAND",
-            help="exact, fields (of JSON), distance, or a command that reads lines of prompt, expected and "
-            "answer and writes a number from 0 to 1 for each (default: fields where all answers are objects, "
-            "else exact)",
+            help="exact, fields (of JSON), distance, calls, or a command that reads lines of prompt, "
+            "expected and answer and writes a number from 0 to 1 for each (default: calls with tools, fields "
+            "where all answers are objects, else exact)",
         ),
         option(
             "--precision",
@@ -180,6 +187,7 @@ COMMAND = Command(
     ),
     examples=(
         "hamburger-edge tune commands.jsonl -o my-commands",
+        "hamburger-edge tune commands.jsonl -o my-commands --tools tools.json",
         "hamburger-edge tune commands.csv -o my-commands --minutes 30 --held-out checked.csv",
         "hamburger-edge tune letters.jsonl -o my-letters --judge 'python judge.py'",
         "hamburger-edge tune commands.jsonl -o my-commands --base ./my-tuned-model --no-tune-base",
