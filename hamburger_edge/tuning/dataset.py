@@ -26,7 +26,8 @@ from hamburger_edge.models.training.data.batches import DistilledData, Split, si
 from hamburger_edge.support.progress import LogCallback, Progress
 from hamburger_edge.tuning.augment import Augmented, augmented
 from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
-from hamburger_edge.tuning.examples import Example, Examples, read_examples
+from hamburger_edge.tuning.example_command import is_command
+from hamburger_edge.tuning.examples import Example, Examples, read_command_examples, read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
 LONGER = 1.5  # token limit of an answer, relative to the longest given answer
@@ -74,13 +75,17 @@ class Dataset:
     @cached_property
     def examples(self) -> Examples:
         """The training examples. Without a `held_out` file the split holds some of them out."""
-        found = read_examples(Path(self.recipe.examples))
+        source = self.recipe.examples
+        if is_command(source):
+            examples = read_command_examples(source, self.recipe.lines)
+        else:
+            examples = read_examples(Path(source))
         if self.judged is None:
-            return found
-        others = tuple(one for one in found.examples if not self._is_judged(one))
-        if left_out := len(found.examples) - len(others):
+            return examples
+        others = tuple(example for example in examples.examples if not self._is_judged(example))
+        if left_out := len(examples.examples) - len(others):
             self.report(f"{left_out} examples left out, since {self.recipe.held_out} asks the same")
-        return replace(found, examples=others)
+        return replace(examples, examples=others)
 
     def more_by_augmenting(self, split: Split) -> Augmented:
         """Return augmented training examples.

@@ -44,7 +44,7 @@ DIRECTION = {
     "models.training.data": DISTILLING,
     "models.training.updates": {*GROUND, *NETWORKS, "models.training.data"},
     "models.training": {*DISTILLING, "models.training.data", "models.training.updates"},
-    "models.zoo.proofread.making": {*TRAINING, "hamburger_edge", "models.training.updates"},
+    "models.zoo.proofread.making": set(),
     "models.zoo.tiny": TRAINING,
     "export.quantization": {*CORE, *NETWORKS},
     "export.graphs": {*CORE, *NETWORKS, "export.quantization"},
