@@ -33,7 +33,8 @@ from hamburger_edge.support.progress import LogCallback, Progress
 from hamburger_edge.support.strict import read_json
 from hamburger_edge.tuning.augment import Augmented, augmented
 from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
-from hamburger_edge.tuning.examples import Example, Examples, read_examples
+from hamburger_edge.tuning.example_command import is_command
+from hamburger_edge.tuning.examples import Example, Examples, read_command_examples, read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.vocabulary import frequent_tokens
 
@@ -109,28 +110,32 @@ class Dataset:
         """The examples of the recipe's `held_out` file, or None without one."""
         if not self.recipe.held_out:
             return None
-        return read_examples(Path(self.recipe.held_out), self._read_examples.catalogue)
+        return read_examples(Path(self.recipe.held_out), self._all_examples.catalogue)
 
     @cached_property
-    def _read_examples(self) -> Examples:
-        tools = self.recipe.tools
-        return read_examples(Path(self.recipe.examples), read_tools_file(Path(tools)) if tools else None)
+    def _all_examples(self) -> Examples:
+        """The examples with those that `held_out` asks, too."""
+        source, tools = self.recipe.examples, self.recipe.tools
+        catalogue = read_tools_file(Path(tools)) if tools else None
+        if is_command(source):
+            return read_command_examples(source, self.recipe.lines, catalogue)
+        return read_examples(Path(source), catalogue)
 
     @property
     def catalogue(self) -> Catalogue | None:
         """The functions that the answers call; None: they are texts."""
-        return self._read_examples.catalogue
+        return self._all_examples.catalogue
 
     @cached_property
     def examples(self) -> Examples:
         """The training examples. Without a `held_out` file the split holds some of them out."""
-        found = self._read_examples
+        examples = self._all_examples
         if self.judged is None:
-            return found
-        others = tuple(one for one in found.examples if not self._is_judged(one))
-        if left_out := len(found.examples) - len(others):
+            return examples
+        others = tuple(example for example in examples.examples if not self._is_judged(example))
+        if left_out := len(examples.examples) - len(others):
             self.report(f"{left_out} examples left out, since {self.recipe.held_out} asks the same")
-        return replace(found, examples=others)
+        return replace(examples, examples=others)
 
     def more_by_augmenting(self, split: Split) -> Augmented:
         """Return augmented training examples.

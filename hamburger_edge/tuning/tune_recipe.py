@@ -23,7 +23,8 @@ PLACED = ("base", "base_layers", "tokenizer", "data", "more_data", "out", "held_
 @dataclass(frozen=True)
 class TuneRecipe:
     base: str  # built-in name, GGUF file or Hugging Face folder
-    examples: str  # file, see examples.py
+    examples: str  # file, see examples.py; or a command that writes such lines of JSON
+    lines: int = 100_000  # limit of lines of a command
     held_out: str = ""  # file of held-out examples; "": a share of `examples` is held out
     tools: str = ""  # file of the functions that answers call; "": those in the rows, if there are any
     share: float = 0.05  # held-out share of the prompts; half as many more calibrate stop head and index
@@ -50,6 +51,8 @@ class TuneRecipe:
     def __post_init__(self) -> None:
         if not 0 < self.share < 0.5:
             raise ConfigError(f"recipe.share must be between 0 and 0.5, got {self.share}")
+        if self.lines < 1:
+            raise ConfigError(f"recipe.lines must be 1 or more, got {self.lines}")
         for name in ("augment", "scored", "read", "more_answers", "layers", "tokens"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"recipe.{name} must be 0 or more, got {getattr(self, name)}")

@@ -77,6 +77,7 @@ def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     given = {
         "examples": options.examples,
+        "lines": options.lines,
         "base": options.base,
         "held_out": options.held_out,
         "tools": options.tools,
@@ -105,7 +106,14 @@ COMMAND = Command(
             "examples",
             nargs="?",
             metavar="EXAMPLES",
-            help="JSON lines of prompt and answer (with tools: and calls), or of messages; CSV; Parquet",
+            help="JSON lines of prompt and answer (with tools: and calls), or of messages; CSV; Parquet; or a "
+            "command that writes JSON lines, always the same",
+        ),
+        option(
+            "--lines",
+            type=int,
+            metavar="N",
+            help="number of lines to read from a command, which may write without end (default 100000)",
         ),
         option("-o", "--output", required=True, metavar="CHECKPOINT", help="folder to write at the end"),
         option(
@@ -190,6 +198,7 @@ COMMAND = Command(
         "hamburger-edge tune commands.jsonl -o my-commands --tools tools.json",
         "hamburger-edge tune commands.csv -o my-commands --minutes 30 --held-out checked.csv",
         "hamburger-edge tune letters.jsonl -o my-letters --judge 'python judge.py'",
+        "hamburger-edge tune 'python mistakes.py' -o my-proofreader --lines 50000",
         "hamburger-edge tune commands.jsonl -o my-commands --base ./my-tuned-model --no-tune-base",
     ),
     run=run,

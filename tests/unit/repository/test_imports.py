@@ -46,7 +46,7 @@ DIRECTION = {
     "models.training.updates": {*GROUND, *NETWORKS, "models.training.data"},
     "models.training": {*DISTILLING, "models.training.data", "models.training.updates"},
     "models.zoo.home_commands.making": {"hamburger_edge"},
-    "models.zoo.proofread.making": {*TRAINING, "hamburger_edge", "models.training.updates"},
+    "models.zoo.proofread.making": set(),
     "models.zoo.tiny": TRAINING,
     "export.quantization": {*CORE, *NETWORKS},
     "export.graphs": {*CORE, *NETWORKS, "export.quantization"},
