@@ -39,8 +39,8 @@ class Inference:
     template: ChatTemplate
     turns: Turns
     grammars: Grammars
-    tasks: TaskQueue = field(default_factory=TaskQueue)  # of the asynchronous methods
     calls: CallGrammars | None = None  # of a model with tools
+    tasks: TaskQueue = field(default_factory=TaskQueue)  # of the asynchronous methods
 
     @classmethod
     def of(cls, backend: Backend, tokenizer: Tokenizer, template: ChatTemplate) -> Inference:

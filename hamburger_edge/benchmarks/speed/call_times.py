@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import InputError
+from hamburger_edge.loading import load
 from hamburger_edge.loop.call_costs import CallTimes, time_calls
 from hamburger_edge.loop.drafting import Costs
 from hamburger_edge.support.tables import table
@@ -58,10 +59,8 @@ class CallReport:
 
 def time_bundle(bundle: Path, threads: int) -> CallReport:
     """Time the calls of a bundle's graphs on the CPU."""
-    from hamburger_edge.runtimes.onnx.onnx_backend import open_bundle
-
-    backend, _, _ = open_bundle(bundle, threads=threads)
-    try:
+    with load(bundle, "onnx", threads=threads) as model:
+        backend = model.inference.engine.backend
         times = time_calls(backend, ROWS, seconds=SECONDS)
         if times is None:
             raise InputError(
@@ -69,8 +68,6 @@ def time_bundle(bundle: Path, threads: int) -> CallReport:
             )
         info = backend.info
         return CallReport(times, info.draft_costs, info.machine_costs, times.undisturbed(threads))
-    finally:
-        backend.close()
 
 
 def _line(name: str, seconds: float, one: float) -> tuple[str, str, str]:

@@ -106,8 +106,8 @@ COMMAND = Command(
             "examples",
             nargs="?",
             metavar="EXAMPLES",
-            help="JSON lines of prompt and answer (with tools: and calls), or of messages; CSV; Parquet; or a "
-            "command that writes JSON lines, always the same",
+            help="JSON lines of prompt and answer (with tools: and calls), or of messages; CSV; Parquet; or "
+            "a command that writes JSON lines, always the same",
         ),
         option(
             "--lines",
