@@ -54,12 +54,16 @@ def read_task(recipe: TuneRecipe, run: TuneRun) -> Task:
 
 
 def write_examples(task: Task, run: TuneRun) -> DistilledData:
-    """Write the examples as tokens, followed by the augmented training examples."""
+    """Write the examples as tokens, followed by the augmented and the off-topic training examples."""
     conversations = list(task.conversations)
     if task.dataset.recipe.augment:
         more = task.dataset.more_by_augmenting(task.split)
         run.report(str(more))
         conversations += _encoded(task.dataset, more.examples)
+    if task.dataset.recipe.off_topic:
+        off_topic = task.dataset.off_topic
+        run.report(str(off_topic))
+        conversations += _encoded(task.dataset, off_topic.learned)
     write_conversations(run.work / EXAMPLES, EXAMPLES, conversations, {"base": "given"})
     return DistilledData.load(run.work / EXAMPLES)
 
