@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hamburger_edge.chat.messages import Transcript, read_messages
-from hamburger_edge.chat.stream import Stream
+from hamburger_edge.chat.stream import AnswerInputs, Stream
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.edits import Edits
-from hamburger_edge.loop.engine import Engine, Reuse
+from hamburger_edge.loop.engine import Driver, Engine, Reuse
 from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
@@ -142,12 +142,20 @@ class Inference:
             scores_answer=info.certainty is not None or settings.decoding.top_probabilities is not None,
         )
 
-    def answer(self, prompt: Sequence[Group], settings: Settings, *, reuse: Reuse = "tokens") -> Stream:
+    def answer(
+        self,
+        prompt: Sequence[Group],
+        settings: Settings,
+        *,
+        reuse: Reuse = "tokens",
+        driver: Driver | None = None,  # instead of the mode's, for measurements
+    ) -> Stream:
         """Answer a prompt that belongs to no `Chat`."""
         sampler = self.sampler(settings)
         sampler.begin(token for group in prompt for token in group)
         text = self.text_stream(settings)
-        return Stream(self.engine, self.turns, prompt, settings, sampler, text, reuse=reuse)
+        inputs = AnswerInputs(prompt, settings, sampler, text, reuse=reuse, driver=driver)
+        return Stream(self.engine, self.turns, inputs)
 
     def text_stream(self, settings: Settings) -> TextStream:
         structured = settings.structure is not None
