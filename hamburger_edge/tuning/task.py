@@ -64,16 +64,20 @@ def write_examples(task: Task, run: TuneRun) -> DistilledData:
     return DistilledData.load(run.work / EXAMPLES)
 
 
-def write_facts(checkpoint: Path, task: Task, data: DistilledData, *, with_text: bool) -> None:
+def write_facts(
+    checkpoint: Path, task: Task, data: DistilledData, *, with_text: bool, edits_prompt: bool
+) -> None:
     """Write what exports and drafts take from the examples beside the weights.
 
-    `with_text`: also examples, word for word, for exports to calibrate on.
+    `with_text`: also examples, word for word, for exports to calibrate on. `edits_prompt`: the constraint of
+    the model's answers.
     """
     if with_text:
         write_calibration(checkpoint / CALIBRATION, task.dataset.calibration(data, task.split))
     else:
         (checkpoint / CALIBRATION).unlink(missing_ok=True)
-    write_into(checkpoint, answer_prefix=common_answer_prefix(data, task.split.train))
+    prefix = common_answer_prefix(data, task.split.train)
+    write_into(checkpoint, answer_prefix=prefix, edits_prompt=edits_prompt or None)
 
     def pairs(numbers: Sequence[int]) -> list[tuple[list[int], list[int]]]:
         spans = (slice(*data.starts[number : number + 2]) for number in numbers)
