@@ -74,15 +74,15 @@ class Chat:
         if not text:
             raise InputError("the message is empty: say something")
         self._inference.check_length(text, "" if self.groups else self.system or "")
-        said = self.groups
-        ids = self._inference.turn(text, said, self.system)
+        before = self.groups
+        ids = self._inference.turn(text, before, self.system)
         turn = self._inference.engine.check_groups((token,) for token in ids)
-        prompt = [*said, *turn]
+        prompt = [*before, *turn]
         sampler = self._sampler(structure)
         sampler.begin(token for group in prompt for token in group)
         messages = [*self._settled(), Message("user", text), Message("assistant", "")]
         output = self._inference.text_stream(replace(self.settings, structure=structure))
-        return self._answer(said, prompt, messages, sampler, output, max_tokens, structure)
+        return self._answer(before, prompt, messages, sampler, output, max_tokens, structure)
 
     def continue_answer(self, *, max_tokens: int | None = None) -> Stream:
         """Continue an answer that was cancelled or reached max_tokens.
@@ -93,10 +93,10 @@ class Chat:
         """
         if not self.unfinished:
             raise InputError("there is no unfinished answer to go on with: send a message")
-        said = self.groups
+        before = self.groups
         sampler = self._sampler(self._structure)
         sampler.follow()
-        return self._answer(said, said, self.messages, sampler, self._held(), max_tokens, self._structure)
+        return self._answer(before, before, self.messages, sampler, self._held(), max_tokens, self._structure)
 
     def reset(self) -> None:
         """Restore the initial messages and the initial random state."""
@@ -172,7 +172,7 @@ class Chat:
 
     def _answer(
         self,
-        said: list[Group],
+        before: list[Group],
         prompt: list[Group],
         messages: list[Message],
         sampler: Sampler,
@@ -195,7 +195,7 @@ class Chat:
             prompt, settings, sampler, text, reuse="groups", owner=self._owner, resumable=True
         )
         stream = Stream(self._inference.engine, self._inference.turns, inputs, on_close=commit)
-        if self.groups is not said:  # another thread finished an answer since `said` was read
+        if self.groups is not before:  # another thread finished an answer since `before` was read
             stream.close()
             raise BusyError("another thread went on with this conversation: send the message again")
         return stream
