@@ -14,12 +14,14 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.backend import Backend
+from hamburger_edge.loop.constraint import Constraint
 from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.engine import Driver, Engine, Reuse
 from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Settings
+from hamburger_edge.loop.structure import Structure
 from hamburger_edge.loop.turns import Turns
 from hamburger_edge.support.values import check_text, safe_repr
 
@@ -127,20 +129,21 @@ class Inference:
                 f"min_certainty {settings.min_certainty:g} needs a model whose certainty was measured: leave "
                 "it out, or measure this model with  hamburger-edge eval --certainty"
             )
-        structure = settings.structure
-        grammar = None if structure is None else self.grammars.start(structure, info.draft_vocab)
-        edits = None
-        if info.edits_prompt and structure is None:
-            edits = Edits(self.tokenizer.token_bytes, info.eos_ids)
         return Sampler(
             settings.sampling,
             info.vocab_size,
             info.draft_vocab,
             top_probabilities=settings.decoding.top_probabilities,
-            grammar=grammar,
-            edits=edits,
+            constraint=self._constraint(settings.structure),
             scores_answer=info.certainty is not None or settings.decoding.top_probabilities is not None,
         )
+
+    def _constraint(self, structure: Structure | None) -> Constraint | None:
+        """Return the structure's constraint, or the model's default one."""
+        info = self.engine.info
+        if structure is not None:
+            return self.grammars.start(structure, info.draft_vocab)
+        return Edits(self.tokenizer.token_bytes, info.eos_ids) if info.edits_prompt else None
 
     def answer(
         self,

@@ -133,8 +133,7 @@ class Stream(Iterator[Chunk]):
     @property
     def complete(self) -> bool | None:
         """Whether the structure of the answer so far is complete; None without a structure."""
-        grammar = self._sampler.grammar
-        return None if grammar is None else grammar.complete
+        return self._sampler.constraint.complete
 
     @property
     def nll(self) -> float | None:
