@@ -118,6 +118,9 @@ class CompiledCalls:
 class CallGrammar:
     """The state of one answer."""
 
+    max_tokens: int | None = None
+    fallback: str | None = None
+
     def __init__(
         self, compiled: CompiledCalls, draft_vocab: npt.NDArray[np.int64] | None, max_tokens: int
     ) -> None:
@@ -154,10 +157,13 @@ class CallGrammar:
             return self._compiled.allowed(self._state)
         return self._compiled.allowed_within(self._state, left)
 
-    def allowed_micro(self) -> Bools:
-        """Return the same mask for the scores of a micro step, [draft vocabulary] or [vocab]."""
+    def mask(self, *, micro: bool = False) -> Bools:
+        """Return the same mask, or that of a micro step's scores, [draft vocabulary] or [vocab]."""
         allowed = self.allowed()
-        return allowed if self._draft_vocab is None else allowed[self._draft_vocab]
+        return allowed[self._draft_vocab] if micro and self._draft_vocab is not None else allowed
+
+    def allows(self, token: int) -> bool:
+        return bool(self.allowed()[token])
 
     def consume(self, token: int) -> None:
         run = self._run[1:] if token == self.forced else ()
@@ -177,10 +183,10 @@ class CallGrammar:
             self._state, self._run = self._history[-tokens]
             del self._history[-tokens:]
 
-    def restart(self, said: Sequence[int] = ()) -> None:
-        """Return to the beginning of an answer, then consume its tokens `said`."""
+    def begin(self, prompt: Sequence[int], answer: Sequence[int] = ()) -> None:
+        """Return to the beginning of an answer, then consume its tokens."""
         self._state, self._run = self._states.start, ()
         self._history.clear()
-        self._last = len(said) + self._max_tokens
-        for token in said:
+        self._last = len(answer) + self._max_tokens
+        for token in answer:
             self.consume(token)

@@ -116,10 +116,10 @@ class Chat:
         """
         if not self.unfinished:
             raise InputError("there is no unfinished answer to go on with: send a message")
-        said = self.groups
+        before = self.groups
         sampler = self._sampler(self._structure)
         sampler.follow()
-        return self._answer(said, said, self.messages, sampler, self._held(), max_tokens, self._structure)
+        return self._answer(before, before, self.messages, sampler, self._held(), max_tokens, self._structure)
 
     def reset(self) -> None:
         """Restore the initial messages and the initial random state."""
@@ -195,7 +195,7 @@ class Chat:
 
     def _answer(
         self,
-        said: list[Group],
+        before: list[Group],
         prompt: list[Group],
         messages: list[Message],
         sampler: Sampler,
@@ -218,7 +218,7 @@ class Chat:
             prompt, settings, sampler, text, reuse="groups", owner=self._owner, resumable=True
         )
         stream = Stream(self._inference.engine, self._inference.turns, inputs, on_close=commit)
-        if self.groups is not said:  # another thread finished an answer since `said` was read
+        if self.groups is not before:  # another thread finished an answer since `before` was read
             stream.close()
             raise BusyError("another thread went on with this conversation: send the message again")
         return stream

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hamburger_edge.calls.call_grammar import CallGrammar, CallGrammars
+from hamburger_edge.calls.call_grammar import CallGrammars
 from hamburger_edge.calls.catalogue import NO_TOOLS, Limits, read_catalogue
 from hamburger_edge.chat.messages import Transcript, read_messages
 from hamburger_edge.chat.stream import AnswerInputs, Stream
@@ -19,9 +19,10 @@ from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.answer_run import MAX_TOKENS
 from hamburger_edge.loop.backend import Backend
+from hamburger_edge.loop.constraint import Constraint
 from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.engine import Driver, Engine, Reuse
-from hamburger_edge.loop.grammar import Grammar, Grammars
+from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Settings
@@ -139,32 +140,26 @@ class Inference:
                 f"min_certainty {settings.min_certainty:g} needs a model whose certainty was measured: leave "
                 "it out, or measure this model with  hamburger-edge eval --certainty"
             )
-        structure = settings.structure
-        grammar = self._grammar(settings)
-        edits = None
-        if info.edits_prompt and structure is None:
-            edits = Edits(self.tokenizer.token_bytes, info.eos_ids)
         return Sampler(
             settings.sampling,
             info.vocab_size,
             info.draft_vocab,
             top_probabilities=settings.decoding.top_probabilities,
-            grammar=grammar,
-            edits=edits,
+            constraint=self._constraint(settings),
             scores_answer=info.certainty is not None or settings.decoding.top_probabilities is not None,
         )
 
-    def _grammar(self, settings: Settings) -> Grammar | CallGrammar | None:
-        """Return what an answer follows: its structure, else the model's tools if it has any."""
-        structure, draft_vocab = settings.structure, self.engine.info.draft_vocab
+    def _constraint(self, settings: Settings) -> Constraint | None:
+        """Return what an answer follows: its structure, else the model's tools, or its edits of the prompt."""
+        structure, info = settings.structure, self.engine.info
         if structure is not None and structure.kind != "calls":
-            return self.grammars.start(structure, draft_vocab)
-        if self.calls is None:
-            if structure is not None:
-                raise InputError(NO_TOOLS)
-            return None
-        limits = Limits.of({} if structure is None else json.loads(structure.text))
-        return self.calls.start(limits, draft_vocab, settings.decoding.max_tokens or MAX_TOKENS)
+            return self.grammars.start(structure, info.draft_vocab)
+        if self.calls is not None:
+            limits = Limits.of({} if structure is None else json.loads(structure.text))
+            return self.calls.start(limits, info.draft_vocab, settings.decoding.max_tokens or MAX_TOKENS)
+        if structure is not None:
+            raise InputError(NO_TOOLS)
+        return Edits(self.tokenizer.token_bytes, info.eos_ids) if info.edits_prompt else None
 
     def answer(
         self,

@@ -135,8 +135,7 @@ class Stream(Iterator[Chunk]):
     @property
     def complete(self) -> bool | None:
         """Whether the structure of the answer so far is complete; None without a structure."""
-        grammar = self._sampler.grammar
-        return None if grammar is None else grammar.complete
+        return self._sampler.constraint.complete
 
     @property
     def nll(self) -> float | None:
@@ -163,7 +162,7 @@ class Stream(Iterator[Chunk]):
         """
         if self.finish_reason is None:
             return False
-        if self._sampler.edits is not None and not self._is_whole:
+        if self._sampler.constraint.fallback is not None and not self._is_whole:
             return True
         if self._min_certainty is None:
             return False
@@ -274,9 +273,9 @@ class Stream(Iterator[Chunk]):
 
     def _revert(self) -> None:
         """Replace the text of an unsure correction. A conversation keeps it, since it may be continued."""
-        edits = self._sampler.edits
-        if edits is not None and self.unsure and not self._resumable:
-            self.text, self.reverted = edits.text, True
+        original = self._sampler.constraint.fallback
+        if original is not None and self.unsure and not self._resumable:
+            self.text, self.reverted = original, True
 
     def _count(self, seconds: float) -> None:
         stats, ledger = self.stats, self._engine.ledger

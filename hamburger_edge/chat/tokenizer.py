@@ -93,12 +93,12 @@ class Tokenizer:
 
     def token_bytes(self, token: int) -> bytes:
         """Return the UTF-8 bytes of a token; empty if it is special or unknown."""
-        found = self._bytes.get(token)
-        if found is None:
+        text_bytes = self._bytes.get(token)
+        if text_bytes is None:
             piece = self._tokenizer.id_to_token(token)
             silent = piece is None or piece in self.special_ids
-            found = self._bytes[token] = b"" if silent else self._piece_bytes(piece)
-        return found
+            text_bytes = self._bytes[token] = b"" if silent else self._piece_bytes(piece)
+        return text_bytes
 
     def words(self) -> Words:
         """Return what cuts prompts into words, for drafts that copy them."""

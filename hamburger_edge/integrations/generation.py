@@ -22,11 +22,11 @@ from hamburger_edge.integrations.generation_settings import (
     options_of,
     processors_of,
 )
-from hamburger_edge.integrations.processed_sampler import ProcessedSampler
-from hamburger_edge.loop.backend import Backend
+from hamburger_edge.loop.backend import Backend, Floats
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.grammar import Grammars
+from hamburger_edge.loop.sampling import Processor, Sampler
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.loop.turns import Turns
 
@@ -64,8 +64,14 @@ class Loop:
         engine = self.engine
         engine.info = info = replace(engine.info, eos_ids=ends)
         structure = settings.structure
-        grammar = None if structure is None else self.grammars.start(structure, info.draft_vocab)
-        sampler = ProcessedSampler(settings.sampling, info, processors, prompt, grammar)
+        sampler = Sampler(
+            settings.sampling,
+            info.vocab_size,
+            info.draft_vocab,
+            top_probabilities=None,
+            constraint=None if structure is None else self.grammars.start(structure, info.draft_vocab),
+            processors=[_processor(processors)] if processors else (),
+        )
         sampler.begin(prompt)
         groups = [(token,) for token in prompt]
         inputs = AnswerInputs(groups, settings, sampler, None, reuse="none")
@@ -86,6 +92,18 @@ class Loop:
                 rows.append(torch.from_numpy(readout.logits.copy()))
             engine.backend.truncate(0)
             return torch.cat(rows)
+
+
+def _processor(processors: LogitsProcessorList) -> Processor:
+    """Return transformers' processors as one of the sampler's."""
+
+    def process(tokens: Sequence[int], scores: Floats) -> Floats:
+        ids: Any = torch.tensor([tokens])
+        batch: Any = torch.from_numpy(scores)[None]
+        processed: Floats = processors(ids, batch)[0].numpy()
+        return processed
+
+    return process
 
 
 class HierarchicalGeneration(GenerationMixin):

@@ -18,10 +18,9 @@ def open_answer(run: AnswerRun, slot_tokens: int) -> Steps:
     The step holds the prefix tokens that the base would choose itself; without any there is no step.
     """
     sampler, text = run.sampler, run.text
-    applies = (
-        run.decoding.confidence < 1 and sampler.grammar is None and not sampler.adjusts and not sampler.answer
-    )
-    prefix = run.info.answer_prefix[: run.max_tokens] if applies else ()
+    prefix = run.info.answer_prefix[: run.max_tokens] if run.decoding.confidence < 1 else ()
+    if prefix and (sampler.adjusts or sampler.answer or sampler.constraint.mask() is not None):
+        return
     if not prefix or not text.ledger.fits(*map(len, text.unread), *(1 for _ in prefix)) or run.over:
         return
     run.read(left=max(1, text.most_at_once - len(prefix)))

@@ -1,4 +1,4 @@
-"""One answer in progress. A driver (plain.py, merge.py, verify.py) makes its steps with what is here.
+"""One answer in progress. A driver (plain.py, merge.py, verify.py) makes its steps with the methods here.
 
 while not run.over:
     row = run.read()              the base's row after all tokens so far
@@ -20,7 +20,7 @@ from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import FinishReason, Slot, Step, StepToken, groups_of, step_of
 from hamburger_edge.loop.turns import Flag
 
-MAX_TOKENS = 256  # default length of an answer that does not edit its prompt
+MAX_TOKENS = 256  # default length of an answer whose constraint has none
 
 Steps = Generator[Step, None, None]
 
@@ -66,8 +66,7 @@ class AnswerRun:
         self.text, self.decoding, self.sampler, self.stats = text, decoding, sampler, stats
         self.info = text.info
         self.prompt, self.words = prompt, words
-        usual = MAX_TOKENS if sampler.edits is None else sampler.edits.max_tokens
-        self.max_tokens = usual if decoding.max_tokens is None else decoding.max_tokens
+        self.max_tokens = decoding.max_tokens or sampler.constraint.max_tokens or MAX_TOKENS
         self.eos_ids = frozenset(() if decoding.ignore_eos else self.info.eos_ids)
         self.finish_reason: FinishReason | None = None
         self.row: Row | None = None  # after all tokens so far; None: some of them are unread

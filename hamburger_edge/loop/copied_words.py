@@ -39,29 +39,29 @@ class Words:
             for at, piece in enumerate(pieces)
             if piece and (piece.startswith(SPACE) or not at or not pieces[at - 1])
         ]
-        found = {}
+        words = {}
         for start in starts:
             stop = start + 1
             while stop < len(pieces) and pieces[stop] and not pieces[stop].startswith(SPACE):
                 stop += 1
             if spelled := self._spell(b"".join(pieces[start:stop]).lstrip(SPACE)):
-                found[begin + start] = Word(spelled, begin + stop)
-        return found
+                words[begin + start] = Word(spelled, begin + stop)
+        return words
 
     def is_text(self, token: int) -> bool:
         return bool(self._token_bytes(token))
 
     def _spell(self, word: bytes) -> tuple[int, ...]:
-        found = self._spelled.get(word)
-        if found is None:
+        spelling = self._spelled.get(word)
+        if spelling is None:
             try:
-                found = tuple(self._encode(word.decode())) if word else ()
+                spelling = tuple(self._encode(word.decode())) if word else ()
             except UnicodeDecodeError:
-                found = ()
+                spelling = ()
             if len(self._spelled) >= 1 << 16:
                 self._spelled.clear()
-            self._spelled[word] = found
-        return found
+            self._spelled[word] = spelling
+        return spelling
 
 
 class Reading(NamedTuple):
@@ -91,10 +91,10 @@ class CopyReader:
 
     @cached_property
     def _by_first(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        places: dict[int, list[int]] = {}
         for place, word in self.words.items():
-            found.setdefault(word.tokens[0], []).append(place)
-        return found
+            places.setdefault(word.tokens[0], []).append(place)
+        return places
 
     def may_begin(self, reading: Reading) -> bool:
         return self._words is not None and self._may_begin(reading.skeleton)

@@ -84,7 +84,9 @@ def set_dial(
     base = current or recommended
     mode = _mode(given["mode"]) if "mode" in given else base.mode
     if "confidence" not in given:
-        same = next((each for each in (base, recommended) if each.mode == mode), Recommended.of(mode))
+        same = next(
+            (setting for setting in (base, recommended) if setting.mode == mode), Recommended.of(mode)
+        )
         return Recommended(mode, same.confidence)
     confidence = number_in("confidence", given["confidence"], 0, 1)
     if mode == "plain" and confidence < 1:

@@ -32,7 +32,7 @@ class Merging(Protocol):
 
 
 class Drafts:
-    """The drafts of one answer: what they cost and save, and their guesses."""
+    """The drafts of one answer: their costs, their savings and their guesses."""
 
     def __init__(self, run: AnswerRun, merging: Merging | None) -> None:
         self.run, self.merging = run, merging

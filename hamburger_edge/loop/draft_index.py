@@ -132,13 +132,13 @@ class DraftIndex:
 
     def guess(self, skeleton: Sequence[int]) -> Guess | None:
         """Return the usual next token after the longest known context at the skeleton's end."""
-        found = None
+        guess = None
         for key in context_keys(skeleton):
             longer = self._guesses.get(key)
             if longer is None:
                 break  # a context is stored only if its shorter endings are
-            found = longer
-        return found
+            guess = longer
+        return guess
 
     def may_begin(self, skeleton: Sequence[int]) -> bool:
         """Whether answers usually copy a word here."""
@@ -146,7 +146,7 @@ class DraftIndex:
 
     def first(self, keys: Sequence[int]) -> Guess | None:
         """Return the entry of the first known key."""
-        return next((found for key in keys if (found := self._guesses.get(key))), None)
+        return next((guess for key in keys if (guess := self._guesses.get(key))), None)
 
 
 def read_draft_index(path: Path, vocab_size: int) -> DraftIndex | None:

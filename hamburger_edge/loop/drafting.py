@@ -73,11 +73,11 @@ class Drafter:
         if self._index is None:
             return self.copy(answer)
         reading = self._reading(answer)
-        found = self._usual(reading, self._index)
+        usual = self._usual(reading, self._index)
         if self._reader.expected(reading) is not None:
-            return found
+            return usual
         copied = self.copy(answer)
-        return copied if copied and (found is None or copied.chance > found.chance) else found
+        return copied if copied and (usual is None or copied.chance > usual.chance) else usual
 
     def _reading(self, answer: Sequence[int]) -> Reading:
         """Return what precedes the next token."""
@@ -95,8 +95,8 @@ class Drafter:
         run, token = None, self._reader.expected(reading)
         if token is not None and reading.rest:
             run = Guess(token, index.rates.word)
-        elif token is not None and (found := index.first(run_keys(reading.skeleton, token))):
-            run = found._replace(token=token)
+        elif token is not None and (entry := index.first(run_keys(reading.skeleton, token))):
+            run = entry._replace(token=token)
         usual = index.guess(reading.skeleton)
         if usual and usual.token == COPY:
             usual = self._word(reading, index, usual)
@@ -109,9 +109,9 @@ class Drafter:
         best = None
         for place, word in self._reader.words.items():
             before = self._prompt[place - 1] if place else START
-            found = index.first(place_keys(reading.skeleton, before, self._prompt[place]))
-            if found and (best is None or found.chance > best.chance):
-                best = found._replace(token=word.tokens[0])
+            entry = index.first(place_keys(reading.skeleton, before, self._prompt[place]))
+            if entry and (best is None or entry.chance > best.chance):
+                best = entry._replace(token=word.tokens[0])
         return best and Guess(best.token, begins.chance * best.chance, begins.floor * best.floor)
 
     def begin(self) -> None:
@@ -152,5 +152,5 @@ class Drafter:
         return self._behind.get(answer[-1], ()) if answer else ()
 
     def match(self, answer: Sequence[int], place: int) -> int:
-        most = min(LONGEST_MATCH, len(answer), place)
-        return next((n for n in range(1, most) if self._prompt[place - 1 - n] != answer[-1 - n]), most)
+        limit = min(LONGEST_MATCH, len(answer), place)
+        return next((n for n in range(1, limit) if self._prompt[place - 1 - n] != answer[-1 - n]), limit)

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from hamburger_edge.loop.constraint import Bools
+
 Row = npt.NDArray[np.int64]  # [bytes of the prompt + 1] cost of aligning the newest word up to each byte
 Bytes = npt.NDArray[np.uint8]
 
@@ -79,13 +81,11 @@ class Edits:
 
     def __init__(self, token_bytes: Callable[[int], bytes], eos_ids: Sequence[int]) -> None:
         self._token_bytes, self._eos_ids = token_bytes, frozenset(eos_ids)
-        self.prompt: tuple[int, ...] = ()
         self._tokens = 0  # of the text to correct
         self._way: list[_Reached | None] = []  # after each token; None: after a refused token of a draft
 
     def begin(self, prompt: Sequence[int], answer: Sequence[int] = ()) -> None:
         """Start an answer. The text to correct is the prompt's last run of tokens with non-empty text."""
-        self.prompt = tuple(prompt)
         texts = [self._token_bytes(token) for token in prompt]
         while texts and not texts[-1]:
             texts.pop()
@@ -96,11 +96,19 @@ class Edits:
         row[0] = 0
         self._way = [_Reached(self._skipping(row), np.full_like(row, NEVER), 0, 0)]
         for token in answer:
-            self.accept(token)
+            self.consume(token)
+
+    # the rule defines no complete answer, forces no token and masks no scores
+    complete: bool | None = None
+    forced: int | None = None
+    ended = False
+
+    def mask(self, *, micro: bool = False) -> Bools | None:
+        return None
 
     @property
-    def text(self) -> str:
-        """The text to correct."""
+    def fallback(self) -> str:
+        """The text to correct: it is better than an unsure correction."""
         return self._text.tobytes().decode(errors="replace")
 
     @property
@@ -117,7 +125,7 @@ class Edits:
             return bool(reached.row[-1] <= self._budgets(reached.letters)[-1])
         return self._following(reached, token) is not None
 
-    def accept(self, token: int) -> None:
+    def consume(self, token: int) -> None:
         reached = self._way[-1]
         ends = token in self._eos_ids
         self._way.append(reached if ends or reached is None else self._following(reached, token))
@@ -144,8 +152,8 @@ class Edits:
         The rest of the prompt's word counts, too. A shorter word of the prompt counts alone, with EACH or
         more.
         """
-        most = np.where(self._whole > 0, np.maximum(self._whole, EACH), letters)
-        return FIRST + MORE * (np.minimum(letters + self._rest, most) // EACH)
+        limits = np.where(self._whole > 0, np.maximum(self._whole, EACH), letters)
+        return FIRST + MORE * (np.minimum(letters + self._rest, limits) // EACH)
 
     def _read(self, text: bytes) -> None:
         """Compute the edit costs at every byte of the prompt's text."""
@@ -180,7 +188,7 @@ class Edits:
         for index in range(size):
             if _LETTERS[text[index]]:
                 self._whole[index + 1] = self._whole[index]
-        words = [(found.start(), found.end()) for found in re.finditer(rb"[A-Za-z0-9'\x80-\xff]+", text)]
+        words = [(word.start(), word.end()) for word in re.finditer(rb"[A-Za-z0-9'\x80-\xff]+", text)]
         self._repeated = [  # (end of a word, end of its repetition)
             (one[1], two[1])
             for one, two in itertools.pairwise(words)

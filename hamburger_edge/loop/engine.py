@@ -82,9 +82,9 @@ class Engine(CachedText):
         stats.prompt_tokens = sum(map(len, groups))
         stats.reused_tokens = sum(map(len, groups[:covered]))
         tokens = [token for group in groups for token in group]
-        asked = tokens[: len(tokens) - len(sampler.answer)]  # the prompt of an answer that goes on
+        question = tokens[: len(tokens) - len(sampler.answer)]  # the prompt of an answer that goes on
         run = AnswerRun(
-            self, decoding, sampler, asked, words=self.words, stats=stats, cancel=cancel or Flag()
+            self, decoding, sampler, question, words=self.words, stats=stats, cancel=cancel or Flag()
         )
         return self._steps(kept, groups[covered:], run, driver or driver_of(decoding))
 

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hamburger_edge.errors import BundleError, InputError, require
+from hamburger_edge.loop.constraint import Bools
 from hamburger_edge.loop.rewriting import rewritten
 from hamburger_edge.loop.structure import Structure
 
-Bools = npt.NDArray[np.bool_]
 Run = tuple[Sequence[int], int]  # consecutive forced tokens, and the index of the next one
 
 # The layout of json.dumps, which is common in training data: a space after commas and colons, none elsewhere.
@@ -84,6 +84,9 @@ class Grammars:
 class Grammar:
     """The state of one answer in its structure: the tokens that may come next."""
 
+    max_tokens: int | None = None
+    fallback: str | None = None
+
     def __init__(self, matcher: Any, vocab_size: int, draft_vocab: npt.NDArray[np.int64] | None) -> None:
         self._matcher = matcher
         self._draft_vocab = draft_vocab
@@ -125,10 +128,13 @@ class Grammar:
             self._allowed = bits[: self._vocab_size].view(np.bool_)
         return self._allowed
 
-    def allowed_micro(self) -> Bools:
-        """Return the same mask for the scores of a micro step, [draft vocabulary] or [vocab]."""
+    def mask(self, *, micro: bool = False) -> Bools:
+        """Return the same mask, or that of a micro step's scores, [draft vocabulary] or [vocab]."""
         allowed = self.allowed()
-        return allowed if self._draft_vocab is None else allowed[self._draft_vocab]
+        return allowed[self._draft_vocab] if micro and self._draft_vocab is not None else allowed
+
+    def allows(self, token: int) -> bool:
+        return bool(self.allowed()[token])
 
     def consume(self, token: int) -> None:
         forced = self.forced
@@ -149,45 +155,45 @@ class Grammar:
             del self._runs[-tokens:]
             self._allowed = None
 
-    def restart(self, said: Sequence[int] = ()) -> None:
-        """Return to the beginning of an answer, then consume its tokens `said`."""
+    def begin(self, prompt: Sequence[int], answer: Sequence[int] = ()) -> None:
+        """Return to the beginning of an answer, then consume its tokens."""
         self._matcher.reset()
         self._runs.clear()
         self._run = self._allowed = None
-        for token in said:
+        for token in answer:
             self.consume(token)
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            said = _first_line(self._matcher.get_error())
-            if "NoExtension" in said:
+            message = _first_line(self._matcher.get_error())
+            if "NoExtension" in message:
                 raise InputError("the structure allows no answer that goes on from here: correct it")
-            raise InputError(f"the structure is too much to follow from here ({said}): make it simpler")
+            raise InputError(f"the structure is too much to follow from here ({message}): make it simpler")
 
 
 def _explained(structure: Structure, message: str) -> str:
     """Return llguidance's multi-line error as one line: the place, the fault and the remedy."""
     kind = structure.kind
-    if found := re.search(r'^Unimplemented keys: \["([^"]*)"', message):
-        return _unsupported(structure, f'"{found[1]}"', structure.place(found[1]))
-    if found := re.search(r"^Unknown format: (.*)", message):
-        place = structure.place("format", found[1])
-        return _unsupported(structure, f"format {json.dumps(found[1])}", place)
+    if match := re.search(r'^Unimplemented keys: \["([^"]*)"', message):
+        return _unsupported(structure, f'"{match[1]}"', structure.place(match[1]))
+    if match := re.search(r"^Unknown format: (.*)", message):
+        place = structure.place("format", match[1])
+        return _unsupported(structure, f"format {json.dumps(match[1])}", place)
     if message.startswith("oneOf"):
         place = structure.place("oneOf")
         return _unsupported(structure, "oneOf of alternatives that may overlap", place, "use anyOf, ")
-    if found := re.search(r"regex parse error:\n    (.*)\n    ( *)\^+\nerror: (.*)", message):
-        pattern, before, reason = found.groups()
+    if match := re.search(r"regex parse error:\n    (.*)\n    ( *)\^+\nerror: (.*)", message):
+        pattern, before, reason = match.groups()
         before, after = (
             part.replace("\\/", "/") for part in (pattern[: len(before)], pattern[len(before) :])
         )
         shown = before + after if len(pattern) <= 60 else after[:60]
         return f'{kind}: {reason} in "{shown}", at character {len(before) + 1}: correct it'
-    said = _first_line(message)
+    line = _first_line(message)
     if kind == "regex":  # drop its place, which is inside a generated grammar
-        said = re.sub(r"^at [\d()]+: (invalid regex .*\(in regex\): )?(regex parse error: )?", "", said)
-    said = re.sub(r"^(at )?(\d+)\((\d+)\):", r"line \2, column \3:", said)
-    return f"{kind}: {said[:1].lower()}{said[1:]}: correct it"
+        line = re.sub(r"^at [\d()]+: (invalid regex .*\(in regex\): )?(regex parse error: )?", "", line)
+    line = re.sub(r"^(at )?(\d+)\((\d+)\):", r"line \2, column \3:", line)
+    return f"{kind}: {line[:1].lower()}{line[1:]}: correct it"
 
 
 def _unsupported(structure: Structure, what: str, place: str | None, instead: str = "") -> str:

@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hamburger_edge.calls.call_grammar import CallGrammar
 from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.loop.backend import Floats
+from hamburger_edge.loop.constraint import Constraint, Unconstrained
 from hamburger_edge.loop.drafting import Copies
-from hamburger_edge.loop.edits import Edits
-from hamburger_edge.loop.grammar import Grammar
 from hamburger_edge.loop.scores import Head, Ints, TopToken, nucleus_cut, pick, top_tokens
 from hamburger_edge.loop.settings import SamplingSettings
 from hamburger_edge.support.values import number_in, whole_in
@@ -39,6 +37,12 @@ class Choice(NamedTuple):
     top: tuple[TopToken, ...] = ()  # the likeliest of that distribution, if the base chose and if requested
 
 
+# Changes scores before all settings: (tokens of prompt and answer so far, scores [vocab]) -> scores. Tokens
+# that cannot be chosen have minus infinity. It may be called twice for one position, and for tokens that are
+# rejected later.
+Processor = Callable[[Sequence[int], Floats], Floats]
+
+
 class Sampler:
     """The state of one conversation's choices: settings, random draws, and the tokens so far."""
 
@@ -49,13 +53,13 @@ class Sampler:
         draft_vocab: Ints | None = None,
         *,
         top_probabilities: int | None = 0,
-        grammar: Grammar | CallGrammar | None = None,
-        edits: Edits | None = None,
+        constraint: Constraint | None = None,
+        processors: Sequence[Processor] = (),
         scores_answer: bool = False,
     ) -> None:
         self.settings = settings
-        self.edits = edits  # constraint on corrections of the prompt; updated at every choice
-        self.grammar = grammar  # state in the structure; updated at every choice
+        self.constraint = constraint or Unconstrained()  # updated at every choice
+        self._processors = processors
         self.top_probabilities = top_probabilities  # None: choices have no probability
         self.seed = secrets.randbits(63) if settings.seed is None else settings.seed
         self.answer: list[int] = []  # tokens chosen since `begin`
@@ -63,7 +67,7 @@ class Sampler:
         # log-probability of each token of the answer, see `certainty.py`; None: not recorded
         self.logprobs: list[float] | None = [] if scores_answer else None
         self.copies = Copies()  # in the answer's drafts
-        self._prompt: set[int] = set()  # kept without penalties, too: a resumed answer may have some
+        self._prompt: list[int] = []
         self._draws = 0
         self._random = np.random.Generator(np.random.PCG64(self.seed))
         self._banned = settings.banned
@@ -82,7 +86,7 @@ class Sampler:
     @property
     def adjusts(self) -> bool:
         """Whether settings change scores. Precomputed answer prefixes do not apply then."""
-        return self._penalised or self._base.changed is not None
+        return bool(self._processors) or self._penalised or self._base.changed is not None
 
     @property
     def micro_usable(self) -> bool:
@@ -91,10 +95,10 @@ class Sampler:
 
     @property
     def micro_open(self) -> bool:
-        """Whether the grammar allows a token here that a micro step can choose and that is not banned."""
-        if self.grammar is None:
+        """Whether the constraint allows a token here that a micro step can choose and that is not banned."""
+        allowed = self.constraint.mask(micro=True)
+        if allowed is None:
             return True
-        allowed = self.grammar.allowed_micro()
         return int(np.count_nonzero(allowed)) > int(np.count_nonzero(allowed[self._micro.banned]))
 
     def begin(self, prompt: Iterable[int]) -> None:
@@ -102,31 +106,31 @@ class Sampler:
         self.answer.clear()
         self.logprobs = [] if self._scores_answer else None
         self.copies = Copies()
-        prompt = list(prompt)
-        self._prompt = set(prompt)
-        if self.edits is not None:
-            self.edits.begin(prompt)
-        if self.grammar is not None:
-            self.grammar.restart()
+        self._prompt = list(prompt)
+        self.constraint.begin(self._prompt)
         if self._penalised:
             self._counts[:] = 0
             self._in_prompt[:] = False
-            self._in_prompt[list(self._prompt)] = True
+            self._in_prompt[self._prompt] = True
 
     @property
     def forced(self) -> int | None:
-        """The only token that the grammar allows next, which needs no scores; None if there is a choice."""
-        return None if self.grammar is None else self.grammar.forced
+        """The only token that is allowed next, which needs no scores; None if there is a choice."""
+        return self.constraint.forced
 
     @property
     def ended(self) -> bool:
-        """Whether the answer is complete by its grammar and must end."""
-        return self.grammar is not None and self.grammar.ended
+        """Whether the answer is complete by its constraint and must end."""
+        return self.constraint.ended
 
     @property
     def forbids_forced(self) -> bool:
         """Whether settings forbid the forced token. A draft ends before it; `choose_forced` raises."""
-        return self.forced in self._banned
+        token = self.forced
+        if token is None or token in self._banned or not self._processors:
+            return token in self._banned
+        even = np.zeros(self._base.size, dtype=np.float32)
+        return bool(np.isneginf(self._processed(even, self._base)[token]))
 
     def choose_forced(self) -> Choice:
         """Choose the forced token. It costs one draw, so the number of draws equals the number of tokens."""
@@ -146,15 +150,11 @@ class Sampler:
         return self._accept(choice, 0.0 if self.logprobs is None else self._logprob(logits, choice.token))
 
     def propose(self, token: int, logprob: float = 0.0) -> bool:
-        """Append a token to a draft, without scores, if grammar and edits allow it. It costs one draw.
+        """Append a token to a draft, without scores, if the constraint allows it. It costs one draw.
 
         `logprob` is recorded until the base scores the token.
         """
-        if self.forced not in (None, token):
-            return False
-        if self.grammar is not None and not self.grammar.allowed()[token]:
-            return False
-        if self.edits is not None and not self.edits.allows(token):
+        if self.forced not in (None, token) or not self.constraint.allows(token):
             return False
         if not self.settings.greedy:
             self._advance(1)
@@ -162,19 +162,25 @@ class Sampler:
         return True
 
     def surety(self, logits: Floats) -> float:
-        """Return the base's top probability among the tokens that the grammar allows, from scores [vocab]."""
-        if self.grammar is not None:
-            logits = logits[self.grammar.allowed()]
+        """Return the base's top probability among the allowed tokens, from scores [vocab]."""
+        allowed = self.constraint.mask()
+        if allowed is not None:
+            logits = logits[allowed]
         return 1 / float(np.exp(logits - logits.max()).sum()) if logits.size else 1.0
 
     def choose_micro(self, logits: Floats, logprob: float = 0.0) -> Choice | None:
         """Choose from a micro step's scores, [vocab] or [draft vocabulary].
 
-        Return None, without a choice, if `edits` refuses the token: the base then chooses the next one.
-        `logprob` is recorded until the base scores the token.
+        Return None, without a choice, if the constraint or processors refuse the token: the base then chooses
+        the next one. `logprob` is recorded until the base scores the token.
         """
+        if self._processors:
+            logits = self._processed(logits, self._micro)
+            allowed = self.constraint.mask(micro=True)
+            if np.isneginf((logits if allowed is None else logits[allowed]).max(initial=-np.inf)):
+                return None
         choice = self._choose(logits, self._micro)
-        if self.edits is None or self.edits.allows(choice.token):
+        if self.constraint.allows(choice.token):
             return self._accept(choice, logprob)
         self._take_back(1)
         return None
@@ -185,7 +191,8 @@ class Sampler:
 
     def choose_judged(self, logits: Floats, logprob: float = 0.0) -> Choice | None:
         """Choose that token. Return None, without a choice, if settings or the draw prefer another."""
-        if self.grammar is not None and not self.grammar.allowed_micro()[int(logits.argmax())]:
+        allowed = self.constraint.mask(micro=True)
+        if allowed is not None and not allowed[int(logits.argmax())]:
             return None
         choice = self.choose_micro(logits, logprob)
         if choice is None or choice.token == self.judged(logits):
@@ -212,21 +219,16 @@ class Sampler:
         del self.answer[-tokens:]
         if self.logprobs is not None:
             del self.logprobs[-tokens:]
-        if self.grammar is not None:
-            self.grammar.rewind(tokens)
-        if self.edits is not None:
-            self.edits.rewind(tokens)
+        self.constraint.rewind(tokens)
         self._take_back(tokens)
 
     def state(self) -> dict[str, Any]:
         """Return plain JSON. With equal settings, `restore` (and `follow`) continues exactly from it."""
-        edited = [] if self.edits is None else list(self.edits.prompt)
         return {
             "seed": self.seed,
             "draws": self._draws,
             "answer": list(self.answer),
-            "prompt": sorted(self._prompt),
-            "edited": edited,
+            "prompt": list(self._prompt),
             "copies": asdict(self.copies),
             **({} if self.logprobs is None else {"logprobs": list(self.logprobs)}),
         }
@@ -237,9 +239,10 @@ class Sampler:
         self._draws = 0
         self._advance(whole_in("sampler draws", state["draws"], 0, 2**62))
         last = self._base.size - 1
-        prompt, answer, edited = (
-            [whole_in("sampler token", token, 0, last) for token in state[name]]
-            for name in ("prompt", "answer", "edited")
+        ordered = state.get("edited") or state["prompt"]  # sessions of older versions sorted the prompt
+        prompt, answer = (
+            [whole_in("sampler token", token, 0, last) for token in tokens]
+            for tokens in (ordered, state["answer"])
         )
         self.begin(prompt)
         self.answer.extend(answer)
@@ -249,21 +252,15 @@ class Sampler:
             self.logprobs = logprobs if len(logprobs) == len(answer) else None
         copies = state.get("copies", {})  # older sessions have none
         self.copies = Copies(**{name: whole_in(f"copies {name}", n, 0, 2**62) for name, n in copies.items()})
-        if self.edits is not None:
-            self.edits.begin(edited, answer)
         if self._penalised:
             np.add.at(self._counts, answer, 1)
 
     def follow(self) -> None:
-        """Move the grammar to the end of the answer; call this after `restore`."""
-        if self.grammar is not None:
-            self.grammar.restart(self.answer)
+        """Move the constraint to the end of the answer; call this after `restore`."""
+        self.constraint.begin(self._prompt, self.answer)
 
     def _accept(self, choice: Choice, logprob: float = 0.0) -> Choice:
-        if self.grammar is not None:
-            self.grammar.consume(choice.token)
-        if self.edits is not None:
-            self.edits.accept(choice.token)
+        self.constraint.consume(choice.token)
         self.answer.append(choice.token)
         if self.logprobs is not None:
             self.logprobs.append(logprob)
@@ -280,19 +277,21 @@ class Sampler:
             self._advance(-draws)
 
     def _logprob(self, logits: Floats, token: int) -> float:
-        """Return the log-probability of a token that the grammar allows, from the base's scores, [vocab]."""
+        """Return the log-probability of an allowed token, from the base's scores, [vocab]."""
         score = float(logits[token])
-        if self.grammar is not None:
-            logits = logits[self.grammar.allowed()]
+        allowed = self.constraint.mask()
+        if allowed is not None:
+            logits = logits[allowed]
         best = logits.max()
         near = logits[logits > best - NEAR]
         return score - float(best) - math.log(float(np.exp(near - best).sum()))
 
     def _permitted(self, logits: Floats) -> Choice:
-        """Choose from the base's scores among the tokens that `edits` allows."""
+        """Choose from the base's scores among the allowed tokens."""
         top = self.top_probabilities or 0
+        logits = self._processed(logits, self._base)
         choice = self._choose(logits, self._base, top)
-        while self.edits is not None and not self.edits.allows(choice.token):
+        while not self.constraint.allows(choice.token):
             self._take_back(1)
             logits = logits.copy()
             logits[choice.token] = -np.inf
@@ -302,8 +301,8 @@ class Sampler:
     def _choose(self, logits: Floats, head: Head, top: int = 0) -> Choice:
         if self._penalised or head.changed is not None:
             logits = self._adjust(logits.copy(), head)
-        if self.grammar is not None:
-            allowed = self.grammar.allowed() if head is self._base else self.grammar.allowed_micro()
+        allowed = self.constraint.mask(micro=head is not self._base)
+        if allowed is not None:
             logits = np.where(allowed, logits, -np.inf)
         index = int(logits.argmax())
         best = float(logits[index])
@@ -315,6 +314,15 @@ class Sampler:
             return Choice(head.token(index), math.nan)
         weights = np.exp(logits - best)
         return Choice(head.token(index), 1 / float(weights.sum()), top_tokens(weights, top))
+
+    def _processed(self, logits: Floats, head: Head) -> Floats:
+        """Return a head's scores after the processors, which take those of the whole vocabulary."""
+        if not self._processors:
+            return logits
+        scores = head.spread(logits, self._base.size)
+        for processor in self._processors:
+            scores = processor([*self._prompt, *self.answer], scores)
+        return head.gather(scores)
 
     def _adjust(self, logits: Floats, head: Head) -> Floats:
         if self._penalised:
@@ -352,7 +360,7 @@ class Sampler:
         return Choice(head.token(index), probability, shown)
 
     def _unusable(self, best: float) -> Exception:
-        if best == -math.inf and self.grammar is not None:
+        if best == -math.inf and self.constraint.mask() is not None:
             return InputError("the structure leaves no token here that is not banned: allow one")
         if best == -math.inf and self._banned:
             return InputError("logit_bias bans every token: allow at least one")

@@ -42,6 +42,18 @@ class Head:
     def token(self, index: int) -> int:
         return index if self._tokens is None else int(self._tokens[index])
 
+    def spread(self, scores: Floats, vocab_size: int) -> Floats:
+        """Return this head's scores as scores [vocab], minus infinity elsewhere."""
+        if self._tokens is None:
+            return scores.copy()
+        spread = np.full(vocab_size, -np.inf, dtype=np.float32)
+        spread[self._tokens] = scores
+        return spread
+
+    def gather(self, scores: Floats) -> Floats:
+        """Return this head's part of scores [vocab]."""
+        return scores if self._tokens is None else scores[self._tokens]
+
     def locate(self, tokens: Ints) -> tuple[Ints, Ints]:
         """Return those tokens that this head can choose, and their indices."""
         if self._tokens is None:

@@ -118,9 +118,9 @@ def _parsed(schema: Any) -> Any:
 
 def _embedded(kind: Kind, text: str) -> Iterator[Any]:
     """Yield the schemas inside a grammar. The compiler reports those that are not JSON."""
-    for found in re.finditer(r"%json\s*(?=\{)", text) if kind == "grammar" else ():
+    for match in re.finditer(r"%json\s*(?=\{)", text) if kind == "grammar" else ():
         try:
-            yield json.JSONDecoder().raw_decode(text, found.end())[0]
+            yield json.JSONDecoder().raw_decode(text, match.end())[0]
         except RecursionError as error:
             raise _too_deep(kind) from error
         except ValueError:

@@ -76,10 +76,13 @@ def write_examples(task: Task, run: TuneRun) -> DistilledData:
     return DistilledData.load(run.work / EXAMPLES)
 
 
-def write_facts(checkpoint: Path, task: Task, data: DistilledData, *, with_text: bool) -> None:
+def write_facts(
+    checkpoint: Path, task: Task, data: DistilledData, *, with_text: bool, edits_prompt: bool
+) -> None:
     """Write what exports and drafts take from the examples beside the weights.
 
-    `with_text`: also examples, word for word, for exports to calibrate on.
+    `with_text`: also examples, word for word, for exports to calibrate on. `edits_prompt`: the constraint of
+    the model's answers.
     """
     if with_text:
         write_calibration(checkpoint / CALIBRATION, task.dataset.calibration(data, task.split))
@@ -87,7 +90,8 @@ def write_facts(checkpoint: Path, task: Task, data: DistilledData, *, with_text:
         (checkpoint / CALIBRATION).unlink(missing_ok=True)
     catalogue = task.dataset.catalogue
     tools = None if catalogue is None else catalogue.to_json()
-    write_into(checkpoint, answer_prefix=common_answer_prefix(data, task.split.train), tools=tools)
+    prefix = common_answer_prefix(data, task.split.train)
+    write_into(checkpoint, answer_prefix=prefix, edits_prompt=edits_prompt or None, tools=tools)
 
     def pairs(numbers: Sequence[int]) -> list[tuple[list[int], list[int]]]:
         spans = (slice(*data.starts[number : number + 2]) for number in numbers)

@@ -70,5 +70,6 @@ def tune(recipe: TuneRecipe, run: TuneRun) -> Tuned:
             "delete that folder or name another --work"
         )
     recipe, checkpoint = trainings[-1].recipe, trainings[-1].checkpoint
-    write_facts(checkpoint, task, data, with_text=recipe.calibration_text)
+    texts, edits = recipe.calibration_text, recipe.edits_prompt
+    write_facts(checkpoint, task, data, with_text=texts, edits_prompt=edits)
     return Tuned(recipe, task, checkpoint)

@@ -88,7 +88,7 @@ export class Model {
     return new Stream(this.#parts.engine, this.#parts.turns, {
       prompt: () => groups,
       settings,
-      grammars: this.#parts.grammars,
+      constraint: () => this.#parts.constraint(settings),
       sampler: () => {
         sampler.begin(groups.flat());
         return sampler;

@@ -106,7 +106,7 @@ MUTANTS = [
         f"{LOOP}/drafting.py",
         "unit/loop/test_drafting.py",
         ("copies.kept, copies.next = copies.kept + 1, place + 1", "copies.kept += 1"),
-        ("if copied and (found is None or copied.chance > found.chance)", "if copied"),
+        ("if copied and (usual is None or copied.chance > usual.chance)", "if copied"),
         ("in enumerate(self._drafted[: kept + 1])", "in enumerate(self._drafted[:kept])"),
     ),
     *_of(

@@ -86,6 +86,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "off_topic": options.off_topic,
         "right": options.right,
         "precision": options.precision,
+        "edits_prompt": True if options.edits_prompt else None,
         "calibration_text": False if options.no_calibration_text else None,
         "tune_base": False if options.no_tune_base else None,
         "full": True if options.full else None,
@@ -98,7 +99,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 
 DEFAULT_BASE = "smollm2-135m"
-FREE = ("judge", "precision", "calibration_text", "right")  # change no training
+FREE = ("judge", "precision", "edits_prompt", "calibration_text", "right")  # change no training
 
 COMMAND = Command(
     name="tune",
@@ -185,6 +186,12 @@ COMMAND = Command(
             "--precision",
             choices=["int4", "int8", "fp16", "fp32"],
             help="of the evaluated bundle, and of exports of the checkpoint that name none (default int8)",
+        ),
+        option(
+            "--edits-prompt",
+            action="store_true",
+            help="answers are corrected prompts: whatever the weights, names, numbers and codes stay as they "
+            "are",
         ),
         option(
             "--no-calibration-text",

@@ -163,7 +163,7 @@ export class Chat {
         return prompt;
       },
       settings,
-      grammars: this.#parts.grammars,
+      constraint: () => this.#parts.constraint(settings),
       sampler,
       text: text ?? (() => this.#parts.textStream(settings)),
       reuse: "groups",

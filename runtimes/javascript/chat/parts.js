@@ -1,5 +1,6 @@
 // The parts of a loaded model, which its conversations share.
 import { InputError } from "../errors.js";
+import { Unconstrained } from "../loop/constraint.js";
 import { Edits } from "../loop/edits.js";
 import { Sampler } from "../loop/sampling.js";
 import { Grammars } from "../structured/grammar.js";
@@ -7,6 +8,7 @@ import { TextStream } from "./text_stream.js";
 import { Turns } from "./stream.js";
 
 /** @import { Group } from "../loop/backend.js" */
+/** @import { Constraint } from "../loop/constraint.js" */
 /** @import { Engine } from "../loop/engine.js" */
 /** @import { Settings } from "../loop/settings.js" */
 /** @import { Transcript } from "./messages.js" */
@@ -15,14 +17,14 @@ import { Turns } from "./stream.js";
 
 export class Parts {
   turns = new Turns();
-  grammars;
+  #grammars;
 
   /** @param {Engine} engine @param {Tokenizer} tokenizer @param {ChatTemplate} template */
   constructor(engine, tokenizer, template) {
     this.engine = engine;
     this.tokenizer = tokenizer;
     this.template = template;
-    this.grammars = new Grammars(tokenizer, engine.info.vocabSize, engine.info.eosIds);
+    this.#grammars = new Grammars(tokenizer, engine.info.vocabSize, engine.info.eosIds);
   }
 
   /**
@@ -53,15 +55,21 @@ export class Parts {
 
   /** @param {Settings} settings */
   sampler(settings) {
-    const { vocabSize, draftVocab, eosIds, editsPrompt, certainty = null } = this.engine.info;
+    const { vocabSize, draftVocab, certainty = null } = this.engine.info;
     if (settings.minCertainty !== null && !certainty) {
       throw new InputError(
         `minCertainty ${settings.minCertainty} needs a model whose certainty was measured: leave it out, or measure this ` +
           "model with  hamburger-edge eval --certainty",
       );
     }
-    const edits = editsPrompt ? new Edits((token) => this.tokenizer.bytes([token]), eosIds) : null;
-    return new Sampler(settings.sampling, vocabSize, draftVocab, settings.topProbabilities, edits, certainty !== null);
+    return new Sampler(settings.sampling, vocabSize, draftVocab, settings.topProbabilities, certainty !== null);
+  }
+
+  /** Return the structure's constraint, or the model's default one. @param {Settings} settings @returns {Promise<Constraint>} */
+  async constraint({ structure }) {
+    const { editsPrompt, eosIds } = this.engine.info;
+    if (structure) return this.#grammars.start(structure);
+    return editsPrompt ? new Edits((token) => this.tokenizer.bytes([token]), eosIds) : new Unconstrained();
   }
 
   /** @param {Settings} settings */

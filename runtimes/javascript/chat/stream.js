@@ -4,11 +4,11 @@ import { certaintyOf, isWhole } from "../loop/certainty.js";
 import { Stats } from "../loop/stats.js";
 
 /** @import { Group } from "../loop/backend.js" */
+/** @import { Constraint } from "../loop/constraint.js" */
 /** @import { Engine, Reuse } from "../loop/engine.js" */
 /** @import { Sampler, TopToken } from "../loop/sampling.js" */
 /** @import { Settings } from "../loop/settings.js" */
 /** @import { FinishReason } from "../loop/step.js" */
-/** @import { Grammars } from "../structured/grammar.js" */
 /** @import { TextStream } from "./text_stream.js" */
 
 /**
@@ -51,7 +51,7 @@ export class Turns {
  * @typedef {object} Request  The inputs of an answer.
  * @property {() => Group[]} prompt  called when the answer begins
  * @property {Settings} settings
- * @property {Grammars} grammars
+ * @property {() => Promise<Constraint>} constraint  likewise
  * @property {() => Sampler} sampler  likewise
  * @property {() => TextStream} text
  * @property {Reuse} reuse
@@ -125,7 +125,7 @@ export class Stream {
 
   /** @param {Engine} engine @param {Turns} turns @param {Request} request @returns {AsyncGenerator<Chunk, void, void>} */
   async *#run(engine, turns, request) {
-    const { prompt, settings, grammars, sampler: begun, text: output, reuse, isResumable, signal, onClose } = request;
+    const { prompt, settings, constraint, sampler: begun, text: output, reuse, isResumable, signal, onClose } = request;
     if (turns.isClosed) throw new InputError("this model is closed: load it again");
     if (turns.current) {
       throw new BusyError(
@@ -135,7 +135,7 @@ export class Stream {
     turns.current = this;
     try {
       const [groups, sampler, text] = [prompt(), begun(), output()];
-      if (settings.structure) await sampler.follow(await grammars.start(settings.structure));
+      await sampler.follow(await constraint());
       const isCancelled = () => this.#isCancelled || signal?.aborted === true || turns.isClosed;
       const steps = engine.run(groups, settings, sampler, this.stats, { isCancelled, reuse });
       try {

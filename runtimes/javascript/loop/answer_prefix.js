@@ -13,7 +13,7 @@ import { stepToken } from "./step.js";
  */
 export async function* openAnswer(run, slotTokens) {
   const { sampler, text, settings } = run;
-  const applies = settings.confidence < 1 && !sampler.grammar && !sampler.adjusts && !sampler.answer.length;
+  const applies = settings.confidence < 1 && !sampler.constraint.masks && !sampler.adjusts && !sampler.answer.length;
   const prefix = applies ? (run.info.answerPrefix ?? []).slice(0, run.maxTokens) : [];
   const sizes = [...text.unread.map((group) => group.length), ...prefix.map(() => 1)];
   if (!prefix.length || !text.ledger.fits(...sizes) || run.isOver) return;

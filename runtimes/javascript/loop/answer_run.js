@@ -17,7 +17,7 @@ import { groupsOf, stepOf, stepToken } from "./step.js";
 
 /** @typedef {AsyncGenerator<Step, void, void>} Steps */
 
-const MAX_TOKENS = 256; // default length of an answer that does not edit its prompt
+const MAX_TOKENS = 256; // default length of an answer whose constraint has none
 
 /** One row of a readout: the base's outputs after one slot. Valid until the next call of the base. */
 export class Row {
@@ -67,7 +67,7 @@ export class AnswerRun {
     this.words = words;
     this.stats = stats;
     this.info = text.info;
-    this.maxTokens = settings.maxTokens ?? (sampler.edits ? sampler.edits.maxTokens : MAX_TOKENS);
+    this.maxTokens = settings.maxTokens ?? sampler.constraint.maxTokens ?? MAX_TOKENS;
     this.eosIds = new Set(settings.ignoreEos ? [] : text.info.eosIds);
     this.showsProbabilities = settings.topProbabilities !== null;
     this.#isCancelled = isCancelled;

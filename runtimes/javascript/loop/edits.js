@@ -8,6 +8,8 @@
 //
 // docs/spec/loop.md has the prices as a table.
 
+/** @import { Constraint } from "./constraint.js" */
+
 /**
  * @typedef {object} Reached  How far an answer has come.
  * @property {Float64Array} row  what every place in the prompt costs the newest word
@@ -59,10 +61,16 @@ const small = (byte) => (isCapital(byte) ? byte + 32 : byte);
 const isLetter = (byte) =>
   byte >= 0x80 || isDigit(byte) || (small(byte) >= 0x61 && small(byte) <= 0x7a) || byte === APOSTROPHE;
 
-/** One answer's way through its prompt. Moves with the sampler's choices, and back with them. */
+/**
+ * One answer's way through its prompt. Moves with the sampler's choices, and back with them.
+ * @implements {Constraint}
+ */
 export class Edits {
-  /** @type {number[]} */
-  prompt = [];
+  // the rule defines no complete answer, forces no token and masks no scores
+  isComplete = null;
+  forced = null;
+  isEnded = false;
+  masks = false;
   /** @type {(Reached | null)[]} after each token; null: a draft that the base has to mend */
   #way = [];
   #tokenBytes;
@@ -89,11 +97,10 @@ export class Edits {
 
   /**
    * The text to put right is the last of the prompt's runs of tokens that have a text.
-   * @param {Iterable<number>} prompt @param {readonly number[]} [answer]
+   * @param {readonly number[]} prompt @param {readonly number[]} [answer]
    */
-  begin(prompt, answer = []) {
-    this.prompt = [...prompt];
-    const texts = this.prompt.map((token) => this.#tokenBytes(token));
+  async begin(prompt, answer = []) {
+    const texts = prompt.map((token) => this.#tokenBytes(token));
     while (texts.length && !texts[texts.length - 1].length) texts.pop();
     const run = texts.slice(texts.findLastIndex((text) => !text.length) + 1);
     this.#tokens = run.length;
@@ -102,7 +109,7 @@ export class Edits {
     row[0] = 0;
     this.#skip(row);
     this.#way = [{ row, before: this.#row(), last: 0, letters: 0, following: new Map() }];
-    for (const token of answer) this.accept(token);
+    for (const token of answer) this.consume(token);
   }
 
   /** The text to put right. */
@@ -115,6 +122,10 @@ export class Edits {
     return 2 * this.#tokens + 8;
   }
 
+  async look() {}
+
+  close() {}
+
   /** Whether an answer may go on with this token. @param {number} token */
   allows(token) {
     const reached = this.#way[this.#way.length - 1];
@@ -125,7 +136,7 @@ export class Edits {
   }
 
   /** @param {number} token */
-  accept(token) {
+  consume(token) {
     const reached = this.#way[this.#way.length - 1];
     this.#way.push(this.#eosIds.has(token) || !reached ? reached : this.#following(reached, token));
   }

@@ -6,13 +6,13 @@
 // and the cumulative distribution is walked in order of token id, so equal seeds and scores give equal text. Draws can be
 // taken back, so a drafted group is checked with the same draws as plain decoding's. Scores and weights have 32 bits.
 import { CheckpointError, InputError } from "../errors.js";
+import { Unconstrained } from "./constraint.js";
 import { noCopies } from "./drafting.js";
 import { Random } from "./random.js";
 import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
 
-/** @import { Grammar } from "../structured/grammar.js" */
+/** @import { Constraint } from "./constraint.js" */
 /** @import { Copies } from "./drafting.js" */
-/** @import { Edits } from "./edits.js" */
 /** @import { Sampling } from "./settings.js" */
 
 /** @typedef {{token: number, logprob: number}} TopToken  a likely token with the natural logarithm of its probability */
@@ -24,7 +24,7 @@ import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
  * @property {TopToken[]} [top]  the likeliest of that distribution, if the base chose
  */
 
-/** @typedef {{seed: bigint, draws: number, answer: number[], prompt: number[], edited: number[], copies: Copies, logprobs: number[] | null}} SamplerState */
+/** @typedef {{seed: bigint, draws: number, answer: number[], prompt: number[], copies: Copies, logprobs: number[] | null}} SamplerState */
 
 // Scores that are lower than the highest by this much are left out of a log-sum-exp, as in Python.
 const NEAR = 18;
@@ -38,10 +38,12 @@ export class Sampler {
   copies = noCopies(); // in the answer's drafts
   /** @type {number[] | null} log-probability of each token of the answer, see `certainty.js`; null: not recorded */
   logprobs = null;
-  /** @type {Grammar | null} the answer's grammar; advances with every choice */
-  grammar = null;
+  /** @type {Constraint} of the answer; advances with every choice */
+  constraint = new Unconstrained();
+  /** @type {number[]} */
+  #prompt = [];
   /** @type {Set<number>} */
-  #prompt = new Set();
+  #inPrompt = new Set();
   /** @type {Map<number, number>} count of each token in the answer */
   #counts = new Map();
   #draws = 0;
@@ -57,14 +59,12 @@ export class Sampler {
    * @param {number} vocabSize
    * @param {readonly number[] | null} [draftVocab]
    * @param {number | null} [topProbabilities]
-   * @param {Edits | null} [edits]
    * @param {boolean} [scoresAnswer]  record log-probabilities
    */
-  constructor(settings, vocabSize, draftVocab = null, topProbabilities = 0, edits = null, scoresAnswer = false) {
+  constructor(settings, vocabSize, draftVocab = null, topProbabilities = 0, scoresAnswer = false) {
     this.#scoresAnswer = scoresAnswer;
     this.logprobs = scoresAnswer ? [] : null;
     this.settings = settings;
-    this.edits = edits; // how far an answer may be from its prompt; moves with every choice
     this.topProbabilities = topProbabilities; // null: choices have no probability
     this.seed = settings.seed ?? freshSeed();
     this.#random = new Random(this.seed);
@@ -87,45 +87,44 @@ export class Sampler {
     return this.#micro.usable;
   }
 
-  /** Whether the grammar allows any token of micro steps here. */
+  /** Whether the constraint allows any token of micro steps here. */
   get microOpen() {
-    const { grammar } = this;
-    if (!grammar) return true;
+    const { constraint } = this;
+    if (!constraint.masks) return true;
     for (let i = 0; i < this.#micro.size; i++) {
       const token = this.#micro.token(i);
-      if (grammar.allows(token) && !this.#banned.has(token)) return true;
+      if (constraint.allows(token) && !this.#banned.has(token)) return true;
     }
     return false;
   }
 
-  /** Restrict the rest of the answer to a grammar. @param {Grammar} grammar */
-  async follow(grammar) {
-    this.grammar = grammar;
-    this.edits = null; // an answer has one rule
-    await grammar.follow(this.answer);
+  /** Restrict the rest of the answer to a constraint. Call this after `begin` or `restore`. @param {Constraint} constraint */
+  async follow(constraint) {
+    this.constraint = constraint;
+    await constraint.begin(this.#prompt, this.answer);
   }
 
-  /** Remove the grammar; return whether it was complete, null without one. */
+  /** Remove the constraint; return whether the answer was complete, null if it defines no complete answer. */
   release() {
-    const isComplete = this.grammar?.isComplete ?? null;
-    this.grammar?.close();
-    this.grammar = null;
+    const { isComplete } = this.constraint;
+    this.constraint.close();
+    this.constraint = new Unconstrained();
     return isComplete;
   }
 
-  /** Compute what the grammar allows next; call it before the getters. */
+  /** Compute what is allowed next; call it before the getters. */
   async look() {
-    await this.grammar?.look();
+    await this.constraint.look();
   }
 
-  /** The next token if the grammar allows exactly one; it needs no scores. */
+  /** The next token if exactly one is allowed; it needs no scores. */
   get forced() {
-    return this.grammar?.forced ?? null;
+    return this.constraint.forced;
   }
 
-  /** Whether the grammar is complete and cannot continue. */
+  /** Whether the answer is complete and cannot continue. */
   get isEnded() {
-    return this.grammar?.isEnded ?? false;
+    return this.constraint.isEnded;
   }
 
   /** Whether settings forbid the forced token. Only a draft goes on without it. */
@@ -149,9 +148,9 @@ export class Sampler {
     this.answer = [];
     this.logprobs = this.#scoresAnswer ? [] : null;
     this.copies = noCopies();
-    this.#prompt = new Set(tokens);
+    this.#prompt = tokens;
+    this.#inPrompt = new Set(tokens);
     this.#counts.clear();
-    this.edits?.begin(tokens);
   }
 
   /** Choose from the base's scores, [vocab]. @param {Float32Array} logits */
@@ -162,14 +161,13 @@ export class Sampler {
   }
 
   /**
-   * Take a token into a draft without scores, if the grammar allows it. It costs a draw like any other. `logprob` is
+   * Take a token into a draft without scores, if the constraint allows it. It costs a draw like any other. `logprob` is
    * recorded until the base scores the token.
    * @param {number} token @param {number} [logprob]
    */
   propose(token, logprob = 0) {
     if (this.forced !== null && this.forced !== token) return false;
-    if (this.grammar && !this.grammar.allows(token)) return false;
-    if (this.edits && !this.edits.allows(token)) return false;
+    if (!this.constraint.allows(token)) return false;
     if (this.settings.temperature > 0) this.#advance(1);
     this.#accept({ token, probability: NaN }, this.forced === token ? 0 : logprob);
     return true;
@@ -177,8 +175,8 @@ export class Sampler {
 
   /** Return the base's probability of the likeliest token, by scores [vocab]. @param {Float32Array} logits */
   surety(logits) {
-    const { grammar } = this;
-    const open = grammar ? logits.filter((_, token) => grammar.allows(token)) : logits;
+    const { constraint } = this;
+    const open = constraint.masks ? logits.filter((_, token) => constraint.allows(token)) : logits;
     const best = open[highest(open)];
     return open.length ? 1 / open.reduce((sum, x) => sum + Math.exp(x - best), 0) : 1;
   }
@@ -190,7 +188,7 @@ export class Sampler {
    */
   chooseMicro(logits, logprob = 0) {
     const choice = this.#choose(logits, this.#micro);
-    if (!this.edits || this.edits.allows(choice.token)) return this.#accept(choice, logprob);
+    if (this.constraint.allows(choice.token)) return this.#accept(choice, logprob);
     this.#takeBack(1);
     return null;
   }
@@ -206,7 +204,7 @@ export class Sampler {
    */
   chooseJudged(logits, logprob = 0) {
     const judged = this.judged(logits);
-    if (this.grammar && !this.grammar.allows(judged)) return null;
+    if (this.constraint.masks && !this.constraint.allows(judged)) return null;
     const choice = this.chooseMicro(logits, logprob);
     if (!choice || choice.token === judged) return choice;
     this.rewind(1);
@@ -214,29 +212,26 @@ export class Sampler {
   }
 
   /**
-   * Take back the last choices and their draws; return their log-probabilities, 0 if not recorded.
-   * @param {number} tokens @returns {number[]}
+   * Take back the last choices and their draws.
+   * @param {number} tokens
    */
   rewind(tokens) {
-    if (!tokens) return [];
-    const logprobs = this.logprobs?.splice(-tokens) ?? new Array(tokens).fill(0);
+    if (!tokens) return;
+    this.logprobs?.splice(-tokens);
     for (const token of this.answer.splice(-tokens)) this.#count(token, -1);
-    this.grammar?.rewind(tokens);
-    this.edits?.rewind(tokens);
+    this.constraint.rewind(tokens);
     this.#takeBack(tokens);
-    return logprobs;
   }
 
   /** Return a state from which `restore` continues exactly, with the same settings. @returns {SamplerState} */
   state() {
-    const edited = [...(this.edits?.prompt ?? [])];
     const [answer, prompt, copies] = [[...this.answer], [...this.#prompt], { ...this.copies }];
     const logprobs = this.logprobs && [...this.logprobs];
-    return { seed: this.seed, draws: this.#draws, answer, prompt, edited, copies, logprobs };
+    return { seed: this.seed, draws: this.#draws, answer, prompt, copies, logprobs };
   }
 
   /** @param {SamplerState} state */
-  restore({ seed, draws, answer, prompt, edited, copies, logprobs }) {
+  restore({ seed, draws, answer, prompt, copies, logprobs }) {
     this.seed = seed;
     this.#random = new Random(seed);
     this.#draws = 0;
@@ -247,13 +242,11 @@ export class Sampler {
     // an answer that began without them has none
     if (this.#scoresAnswer) this.logprobs = logprobs?.length === answer.length ? [...logprobs] : null;
     for (const token of answer) this.#count(token, 1);
-    this.edits?.begin(edited, answer);
   }
 
   /** @param {Choice} choice @param {number} [logprob] */
   #accept(choice, logprob = 0) {
-    this.grammar?.consume(choice.token);
-    this.edits?.accept(choice.token);
+    this.constraint.consume(choice.token);
     this.answer.push(choice.token);
     this.logprobs?.push(logprob);
     this.#count(choice.token, 1);
@@ -277,7 +270,7 @@ export class Sampler {
   }
 
   /**
-   * Return the log-probability of a token that the grammar allows, from the base's scores, [vocab].
+   * Return the log-probability of an allowed token, from the base's scores, [vocab].
    * @param {Float32Array} logits @param {number} token
    */
   #logprob(logits, token) {
@@ -288,12 +281,12 @@ export class Sampler {
     return logits[token] - best - Math.log(sum);
   }
 
-  /** From the base's scores, but for tokens that `edits` refuses. @param {Float32Array} given @returns {Choice} */
+  /** From the base's scores, but for tokens that the constraint refuses. @param {Float32Array} given @returns {Choice} */
   #permitted(given) {
     let logits = given;
     const top = this.topProbabilities ?? 0;
     let choice = this.#choose(logits, this.#base, top);
-    while (this.edits && !this.edits.allows(choice.token)) {
+    while (!this.constraint.allows(choice.token)) {
       this.#takeBack(1);
       logits = logits.slice();
       logits[choice.token] = -Infinity;
@@ -318,8 +311,9 @@ export class Sampler {
 
   /** @param {Float32Array} logits @param {Head} head */
   #allowed(logits, head) {
-    const { grammar } = this;
-    return grammar ? logits.map((logit, i) => (grammar.allows(head.token(i)) ? logit : -Infinity)) : logits;
+    const { constraint } = this;
+    if (!constraint.masks) return logits;
+    return logits.map((logit, i) => (constraint.allows(head.token(i)) ? logit : -Infinity));
   }
 
   /** @param {Float32Array} given @param {Head} head */
@@ -329,7 +323,7 @@ export class Sampler {
     const logits = given.slice();
     for (const token of this.#isPenalised ? new Set([...this.#prompt, ...this.#counts.keys()]) : []) {
       const [index, count] = [head.locate(token), this.#counts.get(token) ?? 0];
-      if (index === undefined || (!count && !this.#prompt.has(token))) continue;
+      if (index === undefined || (!count && !this.#inPrompt.has(token))) continue;
       logits[index] = logits[index] > 0 ? logits[index] / r : logits[index] * r; // rounds to 32 bits, each time
       if (count) logits[index] -= p;
       logits[index] -= Math.fround(f * count);
@@ -363,7 +357,7 @@ export class Sampler {
 
   /** @param {number} best */
   #unusable(best) {
-    if (best === -Infinity && this.grammar) {
+    if (best === -Infinity && this.constraint.masks) {
       return new InputError("the structure leaves no token here that is not banned: allow one");
     }
     if (best === -Infinity && this.#banned.size) {

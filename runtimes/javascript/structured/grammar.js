@@ -9,6 +9,7 @@ import { checkSchema } from "./schema.js";
 import { Vocabulary } from "./vocabulary.js";
 import { failure, xgrammar } from "./xgrammar.js";
 
+/** @import { Constraint } from "../loop/constraint.js" */
 /** @import { CompiledGrammar, GrammarCompiler, StructuralTagFormat } from "@mlc-ai/web-xgrammar" */
 /** @import { Tokenizer } from "../chat/tokenizer.js" */
 /** @import { Structure } from "../loop/structure.js" */
@@ -100,8 +101,11 @@ async function compile(library, compiler, { kind, text, isLenient, allowsText })
   }
 }
 
-/** An answer's position in a structure. */
+/** An answer's position in a structure. @implements {Constraint} */
 export class Grammar {
+  /** @type {number | null} */
+  maxTokens = null;
+  masks = true;
   /** @type {Place[]} before each token consumed */
   #before = [];
   /** @type {number[]} tokens consumed */
@@ -172,9 +176,9 @@ export class Grammar {
     this.#said.length -= tokens;
   }
 
-  /** Move to the end of these tokens of an answer. @param {Iterable<number>} said */
-  async follow(said) {
-    for (const token of said) {
+  /** Move to the end of these tokens of an answer. @param {readonly number[]} _prompt @param {readonly number[]} answer */
+  async begin(_prompt, answer) {
+    for (const token of answer) {
       await this.look();
       this.consume(token);
     }

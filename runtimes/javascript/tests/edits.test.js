@@ -16,20 +16,20 @@ const bytes = (/** @type {string} */ text) => [...new TextEncoder().encode(text)
 const newEdits = () => new Edits((token) => Uint8Array.from(token < END ? [token] : []), [END]);
 
 /** The answer up to the byte that may not come. @param {string} prompt @param {string} answer */
-function refused(prompt, answer) {
+async function refused(prompt, answer) {
   const edits = newEdits();
-  edits.begin([END, ...bytes(prompt), END]);
+  await edits.begin([END, ...bytes(prompt), END]);
   for (const [index, byte] of bytes(answer).entries()) {
     if (!edits.allows(byte)) return new TextDecoder().decode(Uint8Array.from(bytes(answer).slice(0, index + 1)));
-    edits.accept(byte);
+    edits.consume(byte);
   }
   return edits.allows(END) ? null : "end";
 }
 
-test("mistakes can be put right, names, numbers and words stay", () => {
+test("mistakes can be put right, names, numbers and words stay", async () => {
   for (const { prompt, answer, refused: expected } of golden.cases) {
-    assert.equal(refused(prompt, answer), expected, answer);
-    assert.equal(refused(answer, answer), null, answer);
+    assert.equal(await refused(prompt, answer), expected, answer);
+    assert.equal(await refused(answer, answer), null, answer);
   }
 });
 
@@ -39,22 +39,24 @@ test("words that look like names, numbers or codes are kept", () => {
   }
 });
 
-test("an answer without maxTokens takes its length from the text that it edits", () => {
+test("an answer without maxTokens takes its length from the text that it edits", async () => {
   const text = new CachedText(scripted("ab.").backend);
   const more = { words: null, stats: new Stats(), isCancelled: () => false };
   const length = (/** @type {Sampler} */ sampler, options = {}) => new AnswerRun(text, new Settings(options), sampler, [], more).maxTokens;
   const { sampling } = new Settings({});
-  const sampler = new Sampler(sampling, END + 1, null, 0, newEdits());
+  const sampler = new Sampler(sampling, END + 1);
   sampler.begin([END, ...bytes("Earlier text"), END, ...bytes("Call 55"), END]);
+  await sampler.follow(newEdits());
   assert.equal(length(sampler), 2 * 7 + 8);
   assert.equal(length(sampler, { maxTokens: 40 }), 40);
-  assert.equal(length(new Sampler(sampling, END + 1, null, 0, null)), 256);
+  assert.equal(length(new Sampler(sampling, END + 1)), 256);
 });
 
-test("the sampler takes the likeliest token that is allowed, and goes back", () => {
+test("the sampler takes the likeliest token that is allowed, and goes back", async () => {
   const { sampling } = new Settings({});
-  const sampler = new Sampler(sampling, END + 1, null, 0, newEdits());
+  const sampler = new Sampler(sampling, END + 1);
   sampler.begin([END, ...bytes("Call 55"), END]);
+  await sampler.follow(newEdits());
   const wished = bytes("Call 66");
   for (const [index, said] of bytes("Call 55").entries()) {
     const scores = new Float32Array(END + 1);
@@ -68,7 +70,8 @@ test("the sampler takes the likeliest token that is allowed, and goes back", () 
   const scores = new Float32Array(END + 1);
   scores[0x39] = 2;
   assert.equal(sampler.chooseMicro(scores), null);
-  const again = new Sampler(sampling, END + 1, null, 0, newEdits());
+  const again = new Sampler(sampling, END + 1);
   again.restore(sampler.state());
+  await again.follow(newEdits());
   assert.equal(again.propose(0x36), false);
 });

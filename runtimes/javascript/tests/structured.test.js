@@ -143,7 +143,7 @@ describe("a structured answer", () => {
       ])) {
         const structure = { kind: /** @type {const} */ ("jsonSchema"), text: JSON.stringify(jsonSchema), isLenient: false, allowsText: false };
         const grammar = await grammars.start(structure);
-        await grammar.follow(encodeParts([[beginning + "6".repeat(18)]]));
+        await grammar.begin([], encodeParts([[beginning + "6".repeat(18)]]));
         let digits = 18;
         for (await grammar.look(); digits < 40 && grammar.allows(6); await grammar.look()) {
           grammar.consume(6);

@@ -90,13 +90,13 @@ def test_every_text_of_calls_is_allowed(
     assert grammar.complete
     grammar.rewind(len(tokens))
     assert not grammar.complete
-    grammar.restart(tokens)
+    grammar.begin([], tokens)
     assert grammar.complete
 
 
 def test_name_is_forced_once_it_is_the_only_one_left(tokenizer: Tokenizer, grammars: CallGrammars) -> None:
     grammar = grammars.start(Limits(), None, 100)
-    grammar.restart(tokenizer.encode("C"))
+    grammar.begin([], tokenizer.encode("C"))
     forced = []
     while (token := grammar.forced) is not None:
         forced.append(token)
@@ -133,7 +133,7 @@ def test_end_token_ends_only_a_complete_answer(tokenizer: Tokenizer, grammars: C
     assert not grammar.allowed()[EOS]
     with pytest.raises(InputError, match="the catalogue allows no answer that goes on from here"):
         grammar.consume(EOS)
-    grammar.restart(tokenizer.encode("TurnOnAll"))
+    grammar.begin([], tokenizer.encode("TurnOnAll"))
     assert grammar.allowed()[EOS]
     grammar.consume(EOS)
     assert grammar.ended

@@ -1,4 +1,4 @@
-"""What an answer may become of its prompt when the model edits prompts."""
+"""Edits of a prompt: names and numbers stay, other words change within a budget."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def token_bytes(token: int) -> bytes:
 
 def sampler(**settings: Any) -> Sampler:
     """At the answer to a prompt whose number it may not change."""
-    made = Sampler(SamplingSettings(**settings), END + 1, edits=Edits(token_bytes, [END]))
+    made = Sampler(SamplingSettings(**settings), END + 1, constraint=Edits(token_bytes, [END]))
     made.begin([END, *b"Call 55", END])
     return made
 
@@ -47,7 +47,7 @@ def refused(prompt: str, answer: str) -> str | None:
     for number, byte in enumerate(answer.encode()):
         if not edits.allows(byte):
             return answer.encode()[: number + 1].decode(errors="replace")
-        edits.accept(byte)
+        edits.consume(byte)
     return None if edits.allows(END) else "end"
 
 
@@ -79,7 +79,7 @@ def test_an_answer_never_gets_stuck_and_keeps_words_in_their_order() -> None:
                 assert edits.allows(END)
                 break
             answer.append(int(draw.choice(strays)))
-            edits.accept(answer[-1])
+            edits.consume(answer[-1])
         if edits.allows(END):
             ended += 1
             said = iter(re.findall(r"[A-Za-z0-9]+", answer.decode().replace("'", "")))
@@ -102,6 +102,7 @@ def test_an_answer_without_max_tokens_takes_its_length_from_the_text_that_it_edi
     assert length(editing) == 2 * 600 + 8
     restored = sampler()
     restored.restore(editing.state())
+    restored.follow()
     assert length(restored) == 2 * 600 + 8
     assert length(Sampler(SamplingSettings(), END + 1)) == 256
 
@@ -125,6 +126,19 @@ def test_the_sampler_takes_the_likeliest_that_is_allowed() -> None:
     assert source.propose(END)
 
 
+def test_state_of_an_older_session_restores_the_prompt_in_order() -> None:
+    """It held the prompt's tokens twice: sorted, and in order for the edits."""
+    state = sampler().state()
+    older = {**state, "prompt": sorted(set(state["prompt"])), "edited": state["prompt"]}
+    restored = sampler()
+    restored.begin([])
+    restored.restore(older)
+    restored.follow()
+    assert restored.state() == state
+    assert restored.propose(ord("C"))
+    assert not restored.propose(ord("5"))
+
+
 def test_a_restored_sampler_goes_on_with_its_prompt() -> None:
     first, second = sampler(seed=1, temperature=1), sampler(seed=1, temperature=1)
     second.begin([])
@@ -133,5 +147,6 @@ def test_a_restored_sampler_goes_on_with_its_prompt() -> None:
     for _ in range(3):
         first.choose(scores)
     second.restore(first.state())
+    second.follow()
     for _ in range(4):
         assert first.choose(scores).token == second.choose(scores).token

@@ -1,4 +1,4 @@
-"""What the loop says, and how it groups it."""
+"""The loop's tokens and groups on a scripted backend."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_verified_equals_plain(
 
 
 @pytest.mark.parametrize("stop_rule", ["before", "after"])
-def test_a_token_that_the_head_has_not_judged_joins_no_group(stop_rule: str) -> None:
+def test_sampled_token_other_than_the_likeliest_joins_no_group(stop_rule: str) -> None:
     """It judges the likeliest, and most draws at this temperature are not."""
     backend = ScriptedBackend(info(stop_rule=stop_rule), eos_rate=0.0, p_stop=0.1)
     steps, _ = run(Engine(backend), PROMPT, {"temperature": 1.0, "seed": 0}, max_tokens=400, confidence=0.5)
@@ -166,7 +166,7 @@ def test_which_micro_tokens_are_tried_and_which_join(
 def test_confidence_or_driver_decides_the_size_of_groups(
     p_stop: float, options: dict[str, Any], size: int
 ) -> None:
-    """The micro decoder is not asked for what joins no group."""
+    """No micro step runs for a token that joins no group."""
     steps, stats = run(Engine(ScriptedBackend(p_stop=p_stop, eos_rate=0)), max_tokens=12, **options)
     assert [len(step.tokens) for step in steps] == [size] * (12 // size)
     assert bool(stats.micro_steps) == (size > 1)

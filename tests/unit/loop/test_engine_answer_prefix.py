@@ -1,4 +1,4 @@
-"""What all answers begin with is fed behind the prompt, in the same call, and the base checks it."""
+"""The answer prefix is read in the prompt's call, and the base checks it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def corrected(answer_prefix: list[int], mode: Any) -> list[Step]:
     """The steps of an answer that edits its prompt "cde"; token 39 is a digit, which no answer may insert."""
     engine = Engine(backend(answer_prefix))
     edits = Edits(lambda token: b"7" if token == 39 else bytes([94 + token]), (EOS,))
-    source = Sampler(SamplingSettings(), engine.info.vocab_size, edits=edits)
+    source = Sampler(SamplingSettings(), engine.info.vocab_size, constraint=edits)
     source.begin(PROMPT)
     decoding = Decoding(mode=mode, confidence=0.5, max_tokens=3)
     steps = list(engine.run([(token,) for token in PROMPT], decoding, source))

@@ -1,5 +1,7 @@
-"""Mode hybrid: what is sure is merged, the rest is checked by the base, and where it is not sure of what it
-read merged it reads that token by token."""
+"""Mode hybrid merges tokens that are sure and checks the others.
+
+Below the confidence the base re-reads merged groups token by token.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ from hamburger_edge.loop.step import Step
 from hamburger_edge.loop.turns import Flag
 from hamburger_edge.loop.verify import REREAD
 
-SURE, UNSURE = 1e4, 0.1  # what the toy language's scores are multiplied by
+SURE, UNSURE = 1e4, 0.1  # factors of the toy language's scores
 
 
 class Misreader(ScriptedBackend):
-    """Sure of plain text; some merged text it takes for another, and then it is not sure of what follows."""
+    """A backend that misreads some merged groups, with a low top probability after them."""
 
     misreads = 0.3
 
@@ -36,7 +38,7 @@ class Misreader(ScriptedBackend):
         return super().scores(text, salt + 1) * UNSURE
 
     def _misread(self, text: tuple[int, ...]) -> bool:
-        """What a macro call just read, if the slot that it ends with is merged."""
+        """Whether the newest slot is merged and misleads."""
         ends = dict(zip(accumulate(map(len, self.context)), self.context, strict=True))
         if self._draft is not None or len(ends.get(len(text), ())) < 2 or text != self.text[: len(text)]:
             return False
@@ -100,7 +102,7 @@ def test_what_is_sure_is_merged_and_the_rest_is_checked() -> None:
     check_the_books(engine, PROMPT, steps)
     assert said(steps) == backend.plain(PROMPT, 60)
     assert {len(group) for group in engine.ledger.groups} == {1, 2, 3, 4}
-    assert sum(backend.macro_calls) > engine.ledger.slots  # of what was drafted, some was refuted
+    assert sum(backend.macro_calls) > engine.ledger.slots  # some drafted tokens were rejected
     assert stats.reread_tokens == 0
     assert [group for step in steps for group in step.groups] == engine.sequence[len(PROMPT) :]
     assert all(len(step.probabilities) == len(step.tokens) for step in steps)

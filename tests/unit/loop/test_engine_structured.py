@@ -57,7 +57,7 @@ class Loop:
         draft_vocab = backend.info.draft_vocab
         grammar = start(self.grammars, draft_vocab, **structure)
         settings = SamplingSettings(**(sampling or {}))
-        sampler = Sampler(settings, backend.info.vocab_size, draft_vocab, grammar=grammar)
+        sampler = Sampler(settings, backend.info.vocab_size, draft_vocab, constraint=grammar)
         sampler.begin(prompt)
         engine, stats, driver = Engine(backend), Stats(), options.pop("driver", None)
         groups = [(token,) for token in prompt]
@@ -72,14 +72,14 @@ def loop(grammars: Grammars, tokenizer: Tokenizer) -> Loop:
     return Loop(grammars, tokenizer)
 
 
-def test_an_answer_that_is_forced_from_the_beginning_asks_nobody(loop: Loop) -> None:
+def test_answer_of_forced_tokens_needs_no_model_call(loop: Loop) -> None:
     backend = loop.backend()
     steps, stats, sampler, engine = loop.run(backend, {"json_schema": LONG})
     assert loop.tokenizer.decode(said(steps)) == json.dumps(LONG["const"])
-    assert (steps[-1].finish_reason, sampler.grammar.complete) == ("stop", True)
+    assert (steps[-1].finish_reason, sampler.constraint.complete) == ("stop", True)
     assert stats.forced_tokens == stats.tokens == stats.first_tokens > 8
     assert (backend.macro_calls, backend.micro_calls) == ([], 0)
-    assert len(engine.unread) == len(PROMPT) + stats.tokens  # whatever comes next reads the prompt, too
+    assert len(engine.unread) == len(PROMPT) + stats.tokens  # the next answer reads the prompt, too
 
 
 def test_forced_tokens_at_the_beginning_ride_with_the_prompt(loop: Loop) -> None:
@@ -125,7 +125,7 @@ def test_a_full_cache_ends_a_forced_run(loop: Loop) -> None:
     for mode in MODES:
         backend = loop.backend(cache_slots=12)
         steps, _, sampler, _ = loop.run(backend, {"json_schema": LONG}, mode=mode)
-        assert (steps[-1].finish_reason, sampler.grammar.complete) == ("context", False)
+        assert (steps[-1].finish_reason, sampler.constraint.complete) == ("context", False)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -145,7 +145,7 @@ def test_complete_answers_follow_their_schema(loop: Loop, mode: str, data: st.Da
     }
     backend = loop.backend(cache_slots=2000, context_length=2000, **shape)
     steps, _stats, sampler, _ = loop.run(backend, {"json_schema": schema}, sampling, mode=mode, **options)
-    finish, grammar = steps[-1].finish_reason, sampler.grammar
+    finish, grammar = steps[-1].finish_reason, sampler.constraint
     assert finish in ("stop", "eos", "length")
     assert grammar.complete or finish == "length"
     tokens = [token for token in said(steps) if token != EOS]

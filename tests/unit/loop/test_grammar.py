@@ -1,4 +1,4 @@
-"""What may come next in a structured answer, and its dates and times."""
+"""Allowed and forced tokens of a structured answer, and its dates and times."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_place_depends_on_what_was_said_alone(
     grammar.rewind(back)
     cut = len(said) - back
     other = start(grammars, json_schema=schema)
-    other.restart(said[:cut])
+    other.begin((), said[:cut])
     for place in (grammar, other):
         for token, expected in zip(said[cut:], forced[cut:], strict=True):
             assert place.forced == expected
@@ -94,7 +94,7 @@ def test_every_alternative_of_shared_prefixes_can_be_said(grammars: Grammars, to
     grammar, random, said = start(grammars, json_schema={"enum": words}), np.random.default_rng(0), set()
     for _ in range(40):
         said.add(tokenizer.decode(walk(grammar, lambda allowed: int(random.choice(allowed)))))
-        grammar.restart()
+        grammar.begin(())
     assert said == {json.dumps(word) for word in words}
 
 
@@ -116,7 +116,7 @@ def test_an_end_token_ends_what_may_end(grammars: Grammars, tokenizer: Tokenizer
 def test_micro_steps_see_the_draft_vocab(grammars: Grammars, tokenizer: Tokenizer) -> None:
     one, x, two = (tokenizer.encode(letter)[0] for letter in "1x2")
     grammar = start(grammars, np.array([two, x, one]), regex="[12]x?")
-    assert grammar.allowed_micro().tolist() == [True, False, True]
+    assert grammar.mask(micro=True).tolist() == [True, False, True]
 
 
 def test_the_same_structure_is_compiled_once(grammars: Grammars) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hamburger_edge.errors import CheckpointError, InputError
+from hamburger_edge.loop.backend import Floats
 from hamburger_edge.loop.drafting import Copies
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.scores import pick
@@ -155,7 +157,7 @@ def test_only_the_judged_token_of_a_micro_step_is_chosen() -> None:
     drawing = sampler(temperature=1.0, seed=3)
     for _ in range(9):
         drawing.choose_judged(SCORES)
-    assert len(drawing.answer) == drawing.state()["draws"] < 9  # what is refused costs no draw
+    assert len(drawing.answer) == drawing.state()["draws"] < 9  # a refused token costs no draw
 
 
 def test_base_and_micro_scores_meet_the_same_draw() -> None:
@@ -258,3 +260,26 @@ def test_state_of_an_older_session_has_no_copies() -> None:
 def test_damaged_state_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError):
         sampler().restore({**sampler().state(), **change})
+
+
+def test_processors_change_the_scores_of_base_and_micro_steps() -> None:
+    """A callable gets the tokens so far and the scores of the whole vocabulary."""
+    calls: list[list[int]] = []
+
+    def without_repetition(tokens: Sequence[int], scores: Floats) -> Floats:
+        calls.append(list(tokens))
+        scores[list(tokens)] = -np.inf
+        return scores
+
+    draft_vocab = np.array([7, 3, 5])
+    source = Sampler(SamplingSettings(), 10, draft_vocab, processors=[without_repetition])
+    source.begin([7])
+    assert source.adjusts
+    scores = np.arange(10, dtype=np.float32)
+    assert source.choose(scores).token == 9
+    assert source.choose(scores).token == 8
+    micro = np.array([9, 2, 1], dtype=np.float32)
+    choices = [source.choose_micro(micro) for _ in range(3)]
+    assert [choice and choice.token for choice in choices] == [3, 5, None]  # the base chooses the next token
+    assert calls == [[7], [7, 9], [7, 9, 8], [7, 9, 8, 3], [7, 9, 8, 3, 5]]
+    assert scores.tolist() == list(range(10))

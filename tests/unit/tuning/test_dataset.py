@@ -181,7 +181,8 @@ def facts(tmp_path: Path, examples: str, **choices: Any) -> Path:
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir(exist_ok=True)
     (checkpoint / "hamburger.json").write_text("{}")
-    write_facts(checkpoint, task, write_examples(task, run), with_text=recipe.calibration_text)
+    texts, edits = recipe.calibration_text, recipe.edits_prompt
+    write_facts(checkpoint, task, write_examples(task, run), with_text=texts, edits_prompt=edits)
     return checkpoint
 
 
@@ -224,6 +225,14 @@ def test_a_checkpoint_holds_examples_unless_they_are_to_be_left_out(tmp_path: Pa
     assert len(held) > 100
     checkpoint = facts(tmp_path, examples, calibration_text=False)
     assert names(checkpoint) == ["draft_index.bin", "hamburger.json"]
+
+
+def test_task_of_corrections_names_its_constraint(tmp_path: Path) -> None:
+    turns = [Turn(f"say {number}", f"Say {number}.") for number in range(40)]
+    examples = write(tmp_path / "examples.jsonl", turns)
+    for choices in ({"edits_prompt": True}, {}):
+        manifest = json.loads((facts(tmp_path, examples, **choices) / "hamburger.json").read_text())
+        assert manifest.get("edits_prompt", False) == bool(choices)
 
 
 # More examples, by exchange of texts that answers copy from their prompts

@@ -1,0 +1,45 @@
+// A constraint on an answer: the tokens that may come next. A grammar is one, the edits of a prompt are another.
+
+/**
+ * @typedef {object} Constraint  The state of one answer under its constraint. It follows the sampler's choices, and back.
+ * @property {number | null} maxTokens  default length of the answer; null: the loop's
+ * @property {boolean | null} isComplete  whether the answer may end here; null: the constraint defines no complete answer
+ * @property {number | null} forced  the only token that may come next; null: there is a choice
+ * @property {boolean} isEnded  whether the answer must end here
+ * @property {boolean} masks  whether refused tokens are left out of the scores; otherwise the chosen token is checked
+ * @property {() => Promise<void>} look  Compute what may come next; call it after each token, before the other members.
+ * @property {(token: number) => boolean} allows
+ * @property {(prompt: readonly number[], answer: readonly number[]) => Promise<void>} begin  Start an answer to this prompt,
+ *   and follow its tokens so far.
+ * @property {(token: number) => void} consume
+ * @property {(tokens: number) => void} rewind
+ * @property {() => void} close
+ */
+
+/** The constraint of an answer that has none. @implements {Constraint} */
+export class Unconstrained {
+  /** @type {number | null} */
+  maxTokens = null;
+  isComplete = null;
+  forced = null;
+  isEnded = false;
+  masks = false;
+
+  async look() {}
+
+  /** @param {number} _token */
+  allows(_token) {
+    return true;
+  }
+
+  /** @param {readonly number[]} _prompt @param {readonly number[]} _answer */
+  async begin(_prompt, _answer) {}
+
+  /** @param {number} _token */
+  consume(_token) {}
+
+  /** @param {number} _tokens */
+  rewind(_tokens) {}
+
+  close() {}
+}
