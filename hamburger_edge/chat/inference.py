@@ -150,7 +150,7 @@ class Inference:
         )
 
     def _constraint(self, settings: Settings) -> Constraint | None:
-        """Return what an answer follows: its structure, else the model's tools, or its edits of the prompt."""
+        """Return what an answer follows: its structure, else the model's tools, or edits of the prompt."""
         structure, info = settings.structure, self.engine.info
         if structure is not None and structure.kind != "calls":
             return self.grammars.start(structure, info.draft_vocab)

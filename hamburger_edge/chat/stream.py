@@ -294,9 +294,9 @@ class Stream(Iterator[Chunk]):
         if self._open:
             self._open = False
             self.finish_reason = self.finish_reason or "cancelled"
-            self._revert()
             try:
                 self._steps.close()
+                self._revert()
                 if self._on_close is not None:
                     self._on_close(self)
             finally:
