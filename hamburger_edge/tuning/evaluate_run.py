@@ -36,6 +36,8 @@ from hamburger_edge.support.version import __version__
 from hamburger_edge.tuning.baselines import Baseline, comparison, plain_score, unbeaten
 from hamburger_edge.tuning.dataset import FEW
 from hamburger_edge.tuning.run_certainty import calibrate, write_picture
+from hamburger_edge.tuning.task import Task
+from hamburger_edge.tuning.tool_scores import ToolScore, show_tool_scores, tool_scores, tool_table
 from hamburger_edge.tuning.tune import Tuned
 from hamburger_edge.tuning.tune_run import TuneRun
 from hamburger_edge.tuning.wrong_answers import (
@@ -58,6 +60,7 @@ class Outcome:
     found: Recommendation
     baselines: list[Baseline]
     wrong: list[WrongAnswer]  # of plain decoding
+    tools: list[ToolScore]  # of plain decoding; empty for a model without tools
     certainty: CertaintyReport | None = None  # None: too few prompts to fit it
     right: float = RIGHT  # percent of right answers, for which a min_certainty is reported
 
@@ -69,6 +72,7 @@ class Outcome:
         return {
             "baselines": [asdict(one) for one in self.baselines],
             "plain": asdict(self.plain),
+            **({"tools": [asdict(tool) for tool in self.tools]} if self.tools else {}),
             **self.found.to_json(),
             "certainty": None if self.certainty is None else self.certainty.to_json(self.right),
         }
@@ -86,13 +90,15 @@ class Outcome:
         few = noise if prompts < FEW else ""
         certainty = NOT_MEASURED if self.certainty is None else self.certainty.text(self.right)
         parts = [f"warning: {warning}"] if warning else []
-        return few + "\n\n".join([*parts, told, str(self.found), certainty, wrong])
+        tools = [show_tool_scores(self.tools)] if self.tools else []
+        return few + "\n\n".join([*parts, told, str(self.found), *tools, certainty, wrong])
 
     def markdown(self) -> str:
         warning = unbeaten(self.plain, self.baselines)
         told = pipes(comparison(self.plain, self.baselines))
         parts = [f"**Warning: {warning}.**"] if warning else []
-        return "\n\n".join([*parts, told, self.found.markdown()])
+        tools = [pipes(tool_table(self.tools))] if self.tools else []
+        return "\n\n".join([*parts, told, self.found.markdown(), *tools])
 
     @property
     def certainty_markdown(self) -> str:
@@ -134,7 +140,8 @@ def evaluate_run(tuned: Tuned, run: TuneRun, *, threads: int | None = None) -> O
                 progress=run.progress,
             )
             certainty = calibrate(tuned, model, requests, recommendation.best, run.progress)
-        outcome = Outcome(recommendation, task.baselines(requests), judge.wrong, certainty)
+        tools = _tool_scores(task, judge)
+        outcome = Outcome(recommendation, task.baselines(requests), judge.wrong, tools, certainty)
     outcome = replace(outcome, right=recipe.right)
     with write_atomically(work / EVALUATION) as temporary:
         stored = {"asked": inputs, **asdict(outcome)}
@@ -145,6 +152,16 @@ def evaluate_run(tuned: Tuned, run: TuneRun, *, threads: int | None = None) -> O
     tell_checkpoint(tuned.checkpoint, recommended=outcome.found.best, certainty=fit)
     write_into(tuned.checkpoint, recommended_precision=recipe.precision)
     return outcome
+
+
+def _tool_scores(task: Task, judge: RecordingJudge) -> list[ToolScore]:
+    """Return the scores of each tool; none for a model without tools."""
+    catalogue, examples = task.dataset.catalogue, task.dataset.examples.examples
+    if catalogue is None:
+        return []
+    learned = [turn.answer for number in task.split.train for turn in examples[number].turns]
+    answers = [(row.expected, row.answer) for row in judge.rows.values()]
+    return tool_scores([tool.name for tool in catalogue.tools], answers, learned)
 
 
 def _requests_in_time(tuned: Tuned, run: TuneRun, model: Model) -> list[Request]:
@@ -171,7 +188,10 @@ def _inputs(tuned: Tuned) -> dict[str, Any]:
     inputs = {
         "version": __version__,
         "checkpoint": {
-            **{name: manifest.get(name) for name in ("config", "base", "chat_template", "answer_prefix")},
+            **{
+                name: manifest.get(name)
+                for name in ("config", "base", "chat_template", "answer_prefix", "tools")
+            },
             "files": {
                 file.name: sha256(file)
                 for file in sorted(checkpoint.iterdir())
@@ -196,7 +216,7 @@ def _hash_of(content: Any) -> str:
 def _stored_outcome(path: Path, inputs: dict[str, Any]) -> Outcome | None:
     """Return the outcome stored at `path` if it has the same inputs, else None."""
     stored = read_json(path) if path.exists() else {}
-    if stored.get("asked") != inputs or "certainty" not in stored:
+    if stored.get("asked") != inputs or not {"wrong", "tools", "certainty"} <= stored.keys():
         return None
     found = stored["found"]
     choosing, confirming = (
@@ -204,9 +224,11 @@ def _stored_outcome(path: Path, inputs: dict[str, Any]) -> Outcome | None:
     )
     without_model = [from_mapping(Baseline, row, str(path)) for row in stored["baselines"]]
     wrong = [from_mapping(WrongAnswer, row, str(path)) for row in stored["wrong"]]
+    tools = [from_mapping(ToolScore, row, str(path)) for row in stored["tools"]]
     certainty = stored["certainty"]
     report = certainty and from_mapping(CertaintyReport, certainty, str(path))
-    return Outcome(Recommendation(choosing, confirming, found["points"]), without_model, wrong, report)
+    recommendation = Recommendation(choosing, confirming, found["points"])
+    return Outcome(recommendation, without_model, wrong, tools, report)
 
 
 @dataclass(frozen=True)
