@@ -35,22 +35,16 @@ from hamburger_edge.support.strict import read_json
 from hamburger_edge.tuning.augment import Augmented, augmented
 from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
 from hamburger_edge.tuning.example_command import is_command
-from hamburger_edge.tuning.examples import (
-    Example,
-    Examples,
-    Turn,
-    read_command_examples,
-    read_examples,
-)
+from hamburger_edge.tuning.examples import Example, Examples, Turn, read_command_examples, read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.vocabulary import frequent_tokens
 
 LONGER = 1.5  # token limit of an answer, relative to the longest given answer
 CALIBRATION_TOKENS = 28_800  # five sixths calibrate the rounding, about as many as without a task
 FEW = 50  # held-out prompts; scores of fewer are noise
+TOKENIZER = "tokenizer.json"
 OFF_TOPIC_SHARE = 0.1  # of the off-topic sentences judge, half as many calibrate
 CERTAINTY_PROMPTS = 500  # most prompts that fit the certainty
-TOKENIZER = "tokenizer.json"
 ALL = 0.999  # share of answers that must agree: one in a thousand may be a mistake
 
 

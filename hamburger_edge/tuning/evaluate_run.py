@@ -89,8 +89,8 @@ class Outcome:
         wrong = show_wrong(self.wrong, prompts)
         few = noise if prompts < FEW else ""
         certainty = NOT_MEASURED if self.certainty is None else self.certainty.text(self.right)
-        parts = [f"warning: {warning}"] if warning else []
         tools = [show_tool_scores(self.tools)] if self.tools else []
+        parts = [f"warning: {warning}"] if warning else []
         return few + "\n\n".join([*parts, told, str(self.found), *tools, certainty, wrong])
 
     def markdown(self) -> str:
@@ -140,8 +140,9 @@ def evaluate_run(tuned: Tuned, run: TuneRun, *, threads: int | None = None) -> O
                 progress=run.progress,
             )
             certainty = calibrate(tuned, model, requests, recommendation.best, run.progress)
-        tools = _tool_scores(task, judge)
-        outcome = Outcome(recommendation, task.baselines(requests), judge.wrong, tools, certainty)
+        outcome = Outcome(
+            recommendation, task.baselines(requests), judge.wrong, _tool_scores(task, judge), certainty
+        )
     outcome = replace(outcome, right=recipe.right)
     with write_atomically(work / EVALUATION) as temporary:
         stored = {"asked": inputs, **asdict(outcome)}
@@ -216,7 +217,7 @@ def _hash_of(content: Any) -> str:
 def _stored_outcome(path: Path, inputs: dict[str, Any]) -> Outcome | None:
     """Return the outcome stored at `path` if it has the same inputs, else None."""
     stored = read_json(path) if path.exists() else {}
-    if stored.get("asked") != inputs or not {"wrong", "tools", "certainty"} <= stored.keys():
+    if stored.get("asked") != inputs or "tools" not in stored or "certainty" not in stored:
         return None
     found = stored["found"]
     choosing, confirming = (
@@ -227,8 +228,7 @@ def _stored_outcome(path: Path, inputs: dict[str, Any]) -> Outcome | None:
     tools = [from_mapping(ToolScore, row, str(path)) for row in stored["tools"]]
     certainty = stored["certainty"]
     report = certainty and from_mapping(CertaintyReport, certainty, str(path))
-    recommendation = Recommendation(choosing, confirming, found["points"])
-    return Outcome(recommendation, without_model, wrong, tools, report)
+    return Outcome(Recommendation(choosing, confirming, found["points"]), without_model, wrong, tools, report)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,10 @@ def read_task(recipe: TuneRecipe, run: TuneRun) -> Task:
 
 
 def write_examples(task: Task, run: TuneRun) -> DistilledData:
-    """Write the examples as tokens, followed by the augmented and the off-topic ones; and a cut tokenizer."""
+    """Write the examples as tokens, followed by the augmented and the off-topic training examples.
+
+    A cut tokenizer is written, too.
+    """
     if task.dataset.own_tokenizer is not None:
         run.report(f"{task.dataset.base.config.vocab_size} of the base's tokens are kept")
         run.work.mkdir(parents=True, exist_ok=True)
