@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from hamburger_edge.calls.compact_form import NO_CALL
 from hamburger_edge.errors import InputError
 from hamburger_edge.evaluation.asking import Request
 from hamburger_edge.support.strict import decode_line, only_keys, read_lines
@@ -48,13 +49,13 @@ def read_off_topic(source: str, answer: str = "") -> list[Request]:
 
 
 def off_topic_answer(answers: Iterable[str]) -> str:
-    """Return the first answer without content, such as {"intent": "none"} or []; "" if there is none."""
+    """Return the first answer without content, such as {"intent": "none"} or no call; "" if there is none."""
     return next((answer for answer in dict.fromkeys(answers) if _is_empty(answer)), "")
 
 
 def _is_empty(answer: str) -> bool:
     try:
-        return _names_nothing(json.loads(answer))
+        return answer == NO_CALL or _names_nothing(json.loads(answer))
     except (ValueError, RecursionError):
         return False
 

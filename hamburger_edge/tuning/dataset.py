@@ -176,7 +176,8 @@ class Dataset:
         prompts = {example.turns[0].prompt for example in own} | self._judged_prompts
         sides: dict[str, list[Example]] = {"train": [], "calibration": [], "held_out": []}
         share = max(self.recipe.share, OFF_TOPIC_SHARE)
-        for number, case in enumerate(read_off_topic(self.recipe.off_topic, answer)):
+        cases = read_off_topic(self.recipe.off_topic, answer)
+        for number, case in enumerate(random.Random(0).sample(cases, len(cases))):  # a file may be sorted
             if case.prompt not in prompts:
                 system = own[number % len(own)].system
                 example = Example((Turn(case.prompt, case.expected),), system)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,7 +141,8 @@ def _certainty(options: argparse.Namespace) -> None:
     load_manifest(bundle)
     checkpoint = None if options.checkpoint is None else check_checkpoint(Path(options.checkpoint))
     questions, judge = read_questions(options.prompts or CHECKABLE)
-    off_topic = [] if options.off_topic is None else read_off_topic(options.off_topic)[: len(questions)]
+    off_topic = [] if options.off_topic is None else read_off_topic(options.off_topic)
+    off_topic = random.Random(0).sample(off_topic, min(len(off_topic), len(questions)))
     right = RIGHT if options.right is None else number_in("--right", options.right, 0, 100, above=True)
     check_file(options.report)
     with ProgressBar() as progress:

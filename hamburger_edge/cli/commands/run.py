@@ -142,8 +142,7 @@ COMMAND = Command(
             type=float,
             metavar="P",
             help=f"an answer that is right with a lower probability ends with exit code {UNSURE} and a note "
-            "on standard error (0 to 1; for models whose certainty was measured). A correction is then the "
-            "prompt's own text",
+            "on standard error (0 to 1; for models whose certainty was measured)",
         ),
         option("--stats", action="store_true", help="print speed and compression at the end"),
         JSON,

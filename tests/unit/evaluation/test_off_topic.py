@@ -47,7 +47,9 @@ def test_wrong_line_is_refused(line: str, message: str, tmp_path: Path) -> None:
         read_off_topic(str(path))
 
 
-@pytest.mark.parametrize("empty", ['{"intent": "none"}', '{"intent": "None", "slots": {}}', "[]", "null"])
+@pytest.mark.parametrize(
+    "empty", ['{"intent": "none"}', '{"intent": "None", "slots": {}}', "[]", "null", "-"]
+)
 def test_answer_without_content_is_the_off_topic_answer(empty: str) -> None:
     assert off_topic_answer(['{"intent": "play"}', "none of it", empty, "{}"]) == empty
     assert off_topic_answer(['{"intent": "play"}', "none", '{"count": 0}']) == ""
