@@ -161,7 +161,7 @@ export class Chat {
         return prompt;
       },
       settings,
-      grammars: this.#parts.grammars,
+      grammar: (...given) => this.#parts.grammar(...given),
       sampler,
       text: text ?? (() => this.#parts.textStream(settings)),
       reuse: "groups",

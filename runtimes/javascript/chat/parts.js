@@ -1,28 +1,47 @@
 // The parts of a loaded model, which its conversations share.
 import { InputError } from "../errors.js";
 import { Edits } from "../loop/edits.js";
+import { CallGrammars } from "../calls/call_grammar.js";
+import { checkLimits, readTools } from "../calls/catalogue.js";
 import { Sampler } from "../loop/sampling.js";
+import { MAX_TOKENS } from "../loop/step.js";
 import { Grammars } from "../structured/grammar.js";
 import { TextStream } from "./text_stream.js";
 import { Turns } from "./stream.js";
 
 /** @import { Group } from "../loop/backend.js" */
 /** @import { Engine } from "../loop/engine.js" */
+/** @import { Structure } from "../loop/structure.js" */
 /** @import { Settings } from "../loop/settings.js" */
 /** @import { Transcript } from "./messages.js" */
 /** @import { ChatTemplate } from "./template.js" */
 /** @import { Tokenizer } from "./tokenizer.js" */
 
+export const NO_TOOLS = "this model has no tools to call: make one with  hamburger-edge tune --tools";
+
 export class Parts {
   turns = new Turns();
-  grammars;
+  #grammars;
 
   /** @param {Engine} engine @param {Tokenizer} tokenizer @param {ChatTemplate} template */
   constructor(engine, tokenizer, template) {
     this.engine = engine;
     this.tokenizer = tokenizer;
     this.template = template;
-    this.grammars = new Grammars(tokenizer, engine.info.vocabSize, engine.info.eosIds);
+    this.#grammars = new Grammars(tokenizer, engine.info.vocabSize, engine.info.eosIds);
+    const { tools = [], vocabSize, eosIds } = engine.info;
+    this.calls = tools.length ? new CallGrammars(readTools(tools), tokenizer, vocabSize, eosIds) : null;
+  }
+
+  /**
+   * Start at the beginning of an answer: what it follows is its structure, else the model's tools; null: neither.
+   * @param {Structure | null} structure @param {number | null} maxTokens
+   */
+  async grammar(structure, maxTokens) {
+    if (structure && structure.kind !== "calls") return this.#grammars.start(structure);
+    if (this.calls) return this.calls.start(checkLimits(JSON.parse(structure?.text ?? "{}")), maxTokens ?? MAX_TOKENS);
+    if (structure) throw new InputError(NO_TOOLS);
+    return null;
   }
 
   /**

@@ -8,7 +8,7 @@ import { Stats } from "../loop/stats.js";
 /** @import { Sampler, TopToken } from "../loop/sampling.js" */
 /** @import { Settings } from "../loop/settings.js" */
 /** @import { FinishReason } from "../loop/step.js" */
-/** @import { Grammars } from "../structured/grammar.js" */
+/** @import { Parts } from "./parts.js" */
 /** @import { TextStream } from "./text_stream.js" */
 
 /**
@@ -50,7 +50,7 @@ export class Turns {
  * @typedef {object} Request  The inputs of an answer.
  * @property {() => Group[]} prompt  called when the answer begins
  * @property {Settings} settings
- * @property {Grammars} grammars
+ * @property {Parts["grammar"]} grammar  likewise
  * @property {() => Sampler} sampler  likewise
  * @property {() => TextStream} text
  * @property {Reuse} reuse
@@ -124,7 +124,7 @@ export class Stream {
 
   /** @param {Engine} engine @param {Turns} turns @param {Request} request @returns {AsyncGenerator<Chunk, void, void>} */
   async *#run(engine, turns, request) {
-    const { prompt, settings, grammars, sampler: begun, text: output, reuse, isResumable, signal, onClose } = request;
+    const { prompt, settings, grammar, sampler: begun, text: output, reuse, isResumable, signal, onClose } = request;
     if (turns.isClosed) throw new InputError("this model is closed: load it again");
     if (turns.current) {
       throw new BusyError(
@@ -134,7 +134,8 @@ export class Stream {
     turns.current = this;
     try {
       const [groups, sampler, text] = [prompt(), begun(), output()];
-      if (settings.structure) await sampler.follow(await grammars.start(settings.structure));
+      const found = await grammar(settings.structure, settings.maxTokens);
+      if (found) await sampler.follow(found);
       const isCancelled = () => this.#isCancelled || signal?.aborted === true || turns.isClosed;
       const steps = engine.run(groups, settings, sampler, this.stats, { isCancelled, reuse });
       try {

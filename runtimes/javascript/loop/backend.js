@@ -28,6 +28,7 @@
  * @property {number} kvBytesPerSlot
  * @property {Recommended} recommended  the defaults of mode and confidence
  * @property {readonly number[]} [answerPrefix]  tokens that all its answers begin with, as a task's may
+ * @property {import("../calls/catalogue.js").ToolDefinition[]} [tools]  its answers call these
  * @property {boolean} [editsPrompt]  its answers are its prompts put right, and are held to that
  * @property {Certainty | null} [certainty]  coefficients of an answer's certainty; null: not measured
  * @property {DraftIndex | null} [draftIndex]  what usually follows what in its answers

@@ -10,6 +10,7 @@ import { noCopies } from "./drafting.js";
 import { Random } from "./random.js";
 import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
 
+/** @import { CallGrammar } from "../calls/call_grammar.js" */
 /** @import { Grammar } from "../structured/grammar.js" */
 /** @import { Copies } from "./drafting.js" */
 /** @import { Edits } from "./edits.js" */
@@ -38,7 +39,7 @@ export class Sampler {
   copies = noCopies(); // in the answer's drafts
   /** @type {number[] | null} log-probability of each token of the answer, see `certainty.js`; null: not recorded */
   logprobs = null;
-  /** @type {Grammar | null} the answer's grammar; advances with every choice */
+  /** @type {Grammar | CallGrammar | null} the answer's grammar; advances with every choice */
   grammar = null;
   /** @type {Set<number>} */
   #prompt = new Set();
@@ -98,7 +99,7 @@ export class Sampler {
     return false;
   }
 
-  /** Restrict the rest of the answer to a grammar. @param {Grammar} grammar */
+  /** Restrict the rest of the answer to a grammar. @param {Grammar | CallGrammar} grammar */
   async follow(grammar) {
     this.grammar = grammar;
     this.edits = null; // an answer has one rule

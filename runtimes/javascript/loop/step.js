@@ -29,7 +29,7 @@ import { Drafter, MOST, USUAL_COSTS, worthOfToken } from "./drafting.js";
 // worth its cost if the base gives at least this share of it (docs/spec/loop.md).
 const TRY = 2 / 3;
 // Default length of an answer.
-const MAX_TOKENS = 256;
+export const MAX_TOKENS = 256;
 // A guess of at least this chance needs no second opinion from the micro decoder.
 const SURE = 0.9;
 // Micro steps that only read tokens before one that chooses: beyond this many, a macro step is cheaper.
