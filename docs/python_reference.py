@@ -25,7 +25,7 @@ SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "Stats": (),
     },
     "Conversations": {
-        "Chat": ("send", "continue_answer", "configure", "reset", "save"),
+        "Chat": ("send", "asend", "continue_answer", "configure", "reset", "save"),
         "ChatTemplate": ("preset", "first_turn", "next_turn"),
     },
     "Calls": {"tools_of": (), "Catalogue": (), "Call": ()},

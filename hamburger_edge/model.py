@@ -14,7 +14,8 @@ from hamburger_edge.calls.from_python import targets_of, typed
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.inference import Inference, Messages, Prompt
 from hamburger_edge.chat.messages import read_messages
-from hamburger_edge.chat.stream import Chunk, Result, Stream, in_thread
+from hamburger_edge.chat.stream import Chunk, Result, Stream
+from hamburger_edge.chat.task_queue import answer_chunks, answering
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ContextFullError, InputError
@@ -27,6 +28,7 @@ from hamburger_edge.support.values import flag
 class Model:
     """A loaded model. It makes one answer at a time; other uses raise BusyError meanwhile.
 
+    The asynchronous methods wait for each other instead, in the order of their calls.
     `cancel`, `encode`, `decode` and `close` may be called from any thread at any time.
     """
 
@@ -96,10 +98,13 @@ class Model:
         reuse_prefix: bool = True,
         **options: Unpack[Options],
     ) -> AsyncIterator[Chunk]:
-        """Like `stream`, each step in a thread. Cancelling the task cancels the answer."""
-        begin = partial(self.stream, messages=messages, raw=raw, system=system, reuse_prefix=reuse_prefix)
-        stream = await in_thread(begin, prompt, **options)
-        async with aclosing(aiter(stream)) as chunks:
+        """Like `stream`, each step in a thread, after the answers of other tasks.
+
+        Cancelling the task cancels the answer.
+        """
+        named = {"messages": messages, "raw": raw, "system": system, "reuse_prefix": reuse_prefix}
+        begin = partial(self.stream, prompt, **named, **options)  # type: ignore[arg-type]
+        async with aclosing(answer_chunks(self.inference.tasks, begin)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -113,11 +118,14 @@ class Model:
         reuse_prefix: bool = True,
         **options: Unpack[Options],
     ) -> Result:
-        """Like `generate`, each step in a thread. Cancelling the task cancels the answer."""
-        begin = partial(self.stream, messages=messages, raw=raw, system=system, reuse_prefix=reuse_prefix)
-        stream = await in_thread(begin, prompt, **options)
-        async with aclosing(aiter(stream)) as chunks:
-            async for _ in chunks:
+        """Like `generate`, each step in a thread, after the answers of other tasks.
+
+        Cancelling the task cancels the answer.
+        """
+        named = {"messages": messages, "raw": raw, "system": system, "reuse_prefix": reuse_prefix}
+        begin = partial(self.stream, prompt, **named, **options)  # type: ignore[arg-type]
+        async with answering(self.inference.tasks, begin) as stream:
+            async for _ in stream:
                 pass
         return stream.result()
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hamburger_edge.calls.call_grammar import CallGrammar, CallGrammars
 from hamburger_edge.calls.catalogue import NO_TOOLS, Limits, read_catalogue
 from hamburger_edge.chat.messages import Transcript, read_messages
 from hamburger_edge.chat.stream import Stream
+from hamburger_edge.chat.task_queue import TaskQueue
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import ContextFullError, InputError
@@ -39,6 +40,7 @@ class Inference:
     turns: Turns
     grammars: Grammars
     calls: CallGrammars | None = None  # of a model with tools
+    tasks: TaskQueue = field(default_factory=TaskQueue)  # of the asynchronous methods
 
     @classmethod
     def of(cls, backend: Backend, tokenizer: Tokenizer, template: ChatTemplate) -> Inference:

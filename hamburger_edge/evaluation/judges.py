@@ -15,7 +15,6 @@ import json
 import math
 import shlex
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from typing import Any
 
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.evaluation.checks import Check
+from hamburger_edge.support.command_line import last_line, split_command
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.strict import canonical_json
 
@@ -76,7 +76,7 @@ def judge_files(name: str) -> list[str]:
 
 def _command(name: str) -> list[str]:
     try:
-        command = shlex.split(name)
+        command = split_command(name)
     except ValueError as error:
         raise InputError(
             f"judge {name!r} is no command line ({error}), nor one of {', '.join(NAMES)}"
@@ -85,7 +85,7 @@ def _command(name: str) -> list[str]:
         raise InputError(
             f"judge {name!r} is unknown: take {', '.join(NAMES)}, or a command: 'python judge.py'"
         )
-    return [sys.executable if command[0] == "python" else command[0], *command[1:]]
+    return command
 
 
 def fitting_judge(answers: Sequence[str]) -> str:
@@ -214,8 +214,7 @@ def _ask(command: Sequence[str], cases: Sequence[Case]) -> Judgement:
     except UnicodeDecodeError as error:
         raise InputError(f"judge {shown}: wrote what is not UTF-8 text") from error
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
-        raise InputError(f"judge {shown}: ended with status {done.returncode}: {last}")
+        raise InputError(f"judge {shown}: ended with status {done.returncode}: {last_line(done.stderr)}")
     said = done.stdout.split()
     if len(said) != len(cases):
         raise InputError(f"judge {shown}: wrote {len(said)} numbers for {len(cases)} lines: one each, 0 to 1")

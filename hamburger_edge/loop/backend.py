@@ -58,6 +58,7 @@ class ModelInfo:
     draft_index: DraftIndex | None = None  # of the usual next tokens in its answers
     certainty: Certainty | None = None  # how probably an answer is right; None: not measured
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps, in units of a base call
+    machine_costs: Costs | None = None  # the same, measured here; only where they change no answer
 
 
 class Readout(NamedTuple):

@@ -14,7 +14,7 @@ from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
 from hamburger_edge.models.training.data.batches import DistilledData, Split, split_questions
 from hamburger_edge.tuning.baselines import Baseline, baselines
-from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
+from hamburger_edge.tuning.dataset import TOKENIZER, Dataset, common_answer_prefix
 from hamburger_edge.tuning.draft_index import index_answers, question_and_answer
 from hamburger_edge.tuning.examples import Example
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
@@ -55,7 +55,11 @@ def read_task(recipe: TuneRecipe, run: TuneRun) -> Task:
 
 
 def write_examples(task: Task, run: TuneRun) -> DistilledData:
-    """Write the examples as tokens, followed by the augmented training examples."""
+    """Write the examples as tokens, followed by the augmented training examples; and a cut tokenizer."""
+    if task.dataset.own_tokenizer is not None:
+        run.report(f"{task.dataset.base.config.vocab_size} of the base's tokens are kept")
+        run.work.mkdir(parents=True, exist_ok=True)
+        (run.work / TOKENIZER).write_bytes(task.dataset.own_tokenizer)
     conversations = list(task.conversations)
     if task.dataset.recipe.augment:
         more = task.dataset.more_by_augmenting(task.split)

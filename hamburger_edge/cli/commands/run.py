@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from hamburger_edge.chat.stream import Stream
 from hamburger_edge.cli.answers import GroupPainter, cut_line, stats_line
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import (
@@ -36,7 +37,7 @@ STATS = (
 )
 
 
-UNSURE = 3  # exit code of an answer below --min-certainty
+UNSURE = 3  # exit code of an unsure answer
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,15 +49,19 @@ def run(options: argparse.Namespace) -> int:
             return _print_calls(model, prompt, options)
         stream = model.stream(prompt, raw=options.raw, system=options.system, **answer_options(options))
         painter = GroupPainter(is_terminal(sys.stdout)) if options.show_steps else None
+        held = (
+            model.info.edits_prompt and not painter
+        )  # an unsure correction prints the prompt's text instead
         with stream, interruptible(stream.cancel):
             for chunk in stream:
-                if not options.json:
+                if not options.json and not held:
                     text = painter.paint(chunk.text, len(chunk.tokens)) if painter else chunk.text
                     print(text, end="", flush=True)
         if stream.finish_reason == "cancelled":
             raise KeyboardInterrupt
         if options.json:
             info = model.info
+            reports_unsure = options.min_certainty is not None or stream.unsure
             facts = {
                 **stream.stats.to_json(),
                 "provider": info.provider,
@@ -70,20 +75,28 @@ def run(options: argparse.Namespace) -> int:
                     "finish_reason": stream.finish_reason,
                     **({} if stream.complete is None else {"complete": stream.complete}),
                     **({} if stream.certainty is None else {"certainty": stream.certainty}),
-                    **({} if options.min_certainty is None else {"unsure": stream.unsure}),
+                    **({"unsure": stream.unsure} if reports_unsure else {}),
                     "stats": {name: facts[name] for name in STATS},
                 }
             )
             return UNSURE if stream.unsure else 0
-        print(flush=True)
-        for line in (painter and painter.line(), cut_line(stream, model.info)):
+        print(stream.text if held else "", flush=True)
+        for line in (painter and painter.line(), cut_line(stream, model.info), unsure_line(stream, options)):
             if line:
                 note(line)
-        if stream.unsure:
-            note(f"unsure: the answer's certainty is {stream.certainty:.3g}, below {options.min_certainty:g}")
         if options.show_steps or options.stats:
             note(stats_line(stream.stats))
         return UNSURE if stream.unsure else 0
+
+
+def unsure_line(stream: Stream, options: argparse.Namespace) -> str | None:
+    if not stream.unsure:
+        return None
+    original = "; the text is the prompt's own" if stream.reverted else ""
+    if options.min_certainty is None:
+        return f"unsure: the answer was cut or repeats itself{original}"
+    limit = f"below {options.min_certainty:g}{original}"
+    return f"unsure: the answer's certainty is {stream.certainty or 0:.3g}, {limit}"
 
 
 def _print_calls(model: Model, prompt: str | bytes, options: argparse.Namespace) -> int:
@@ -129,7 +142,8 @@ COMMAND = Command(
             type=float,
             metavar="P",
             help=f"an answer that is right with a lower probability ends with exit code {UNSURE} and a note "
-            "on standard error (0 to 1; for models whose certainty was measured)",
+            "on standard error (0 to 1; for models whose certainty was measured). A correction is then the "
+            "prompt's own text",
         ),
         option("--stats", action="store_true", help="print speed and compression at the end"),
         JSON,

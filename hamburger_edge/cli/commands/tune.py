@@ -77,6 +77,7 @@ def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     given = {
         "examples": options.examples,
+        "lines": options.lines,
         "base": options.base,
         "held_out": options.held_out,
         "tools": options.tools,
@@ -87,6 +88,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "tune_base": False if options.no_tune_base else None,
         "full": True if options.full else None,
         "layers": options.layers,
+        "tokens": options.tokens,
         "augment": options.augment,
         "more_answers": options.more_answers,
     }
@@ -104,7 +106,14 @@ COMMAND = Command(
             "examples",
             nargs="?",
             metavar="EXAMPLES",
-            help="JSON lines of prompt and answer (with tools: and calls), or of messages; CSV; Parquet",
+            help="JSON lines of prompt and answer (with tools: and calls), or of messages; CSV; Parquet; or "
+            "a command that writes JSON lines, always the same",
+        ),
+        option(
+            "--lines",
+            type=int,
+            metavar="N",
+            help="number of lines to read from a command, which may write without end (default 100000)",
         ),
         option("-o", "--output", required=True, metavar="CHECKPOINT", help="folder to write at the end"),
         option(
@@ -135,6 +144,13 @@ COMMAND = Command(
             metavar="N",
             help="keep N layers of the base, with the first and the last one, and drop those that change the "
             "examples least (default: all)",
+        ),
+        option(
+            "--tokens",
+            type=int,
+            metavar="N",
+            help="keep N tokens of the base's vocabulary: those that the examples need, and frequent ones; "
+            "any text can still be written (default: all)",
         ),
         option(
             "--augment",
@@ -182,6 +198,7 @@ COMMAND = Command(
         "hamburger-edge tune commands.jsonl -o my-commands --tools tools.json",
         "hamburger-edge tune commands.csv -o my-commands --minutes 30 --held-out checked.csv",
         "hamburger-edge tune letters.jsonl -o my-letters --judge 'python judge.py'",
+        "hamburger-edge tune 'python mistakes.py' -o my-proofreader --lines 50000",
         "hamburger-edge tune commands.jsonl -o my-commands --base ./my-tuned-model --no-tune-base",
     ),
     run=run,
