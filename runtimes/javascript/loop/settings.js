@@ -4,6 +4,7 @@ import { checkOptions, flag, numberIn, safeRepr, wholeIn } from "../support/valu
 import { UNMEASURED, setDial } from "./dial.js";
 import { structureOf } from "./structure.js";
 
+/** @import { CallLimits } from "../calls/catalogue.js" */
 /** @import { Mode, Recommended } from "./dial.js" */
 
 /**
@@ -36,7 +37,7 @@ import { structureOf } from "./structure.js";
  * @property {boolean} [allowText]  beside `jsonSchema`: or the answer is words, which do not begin with { or [
  * @property {string | null} [regex]  the answer matches this regular expression
  * @property {string | null} [grammar]  the answer follows this grammar, in xgrammar's EBNF
- * @property {import("../calls/catalogue.js").CallLimits | null} [calls]  of a model with tools: which of them, and which
+ * @property {CallLimits | null} [calls]  of a model with tools: which of them, and which
  *   names, an answer may hold; see `Model.call`
  * @property {"split" | "merge" | "single"} [forced]  how forced tokens are fed: one per slot in one call of the base;
  *   merged into groups (not in modes "plain" and "verify"); or one call each

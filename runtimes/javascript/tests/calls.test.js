@@ -1,6 +1,8 @@
 // Calls of a model's tools. That they are Python's is for the tests of the repository.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { generateText, jsonSchema, stepCountIs, tool as sdkTool } from "ai";
+import { languageModel } from "../ai-sdk/index.js";
 import { limited, readTools } from "../calls/catalogue.js";
 import { parseCalls } from "../calls/compact_form.js";
 import { InputError } from "../errors.js";
@@ -38,7 +40,7 @@ describe("the compact form", () => {
 
 describe("a model with tools", () => {
   // of its letters alone: names, and text without a space
-  const info = { tools: [tool("on", {}), tool("off", {})] };
+  const info = { vocabSize: 29, tools: [tool("on", {}), tool("off", {})] };
 
   it("answers with their calls, and the only way on needs no model", async () => {
     const { model } = scripted("zf");
@@ -63,5 +65,18 @@ describe("a model with tools", () => {
     for (const [given, message] of refused) {
       await assert.rejects(scripted("z", info).model.call("x", given), (error) => error instanceof InputError && message.test(error.message));
     }
+  });
+
+  it("gives the AI SDK its calls, and shows a tool's result without another one", async () => {
+    const own = scripted("fzzzzzz", info).model;
+    const execute = async () => "done";
+    const nothing = jsonSchema({ type: "object", properties: {} });
+    const tools = { on: sdkTool({ inputSchema: nothing, execute }), off: sdkTool({ inputSchema: nothing, execute }) };
+    const options = { model: languageModel(own), prompt: "x", maxRetries: 0, maxOutputTokens: 3 };
+    const { steps, text } = await generateText({ ...options, tools, stopWhen: stepCountIs(2) });
+    assert.deepEqual(steps.map(({ toolCalls }) => toolCalls.map(({ toolName }) => toolName)), [["off"], []]);
+    assert.deepEqual([text, steps[0].finishReason, steps[1].finishReason], ["done", "tool-calls", "stop"]);
+    const other = { fly: sdkTool({ inputSchema: nothing, execute }) };
+    await assert.rejects(generateText({ ...options, tools: other }), /tools: there is no tool "fly" \(known: on, off\)/);
   });
 });
