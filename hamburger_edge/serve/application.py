@@ -213,7 +213,8 @@ class _Server:
                         if content := asked.tools.content(text):
                             yield answers.event(shared.piece(content, _NO_STEP, None))
                     elif text.startswith(said) and text != said:  # an unsure correction may not go on
-                        yield answers.event(shared.piece(text.removeprefix(said), _NO_STEP, None))
+                        rest = text.removeprefix(said)
+                        yield answers.event(shared.piece(rest, _NO_STEP, None))
                     yield answers.event(shared.closing(finish, calls, certainty))
                     if asked.include_usage:
                         yield answers.event(shared.used(usage))

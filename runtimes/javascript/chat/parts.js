@@ -4,7 +4,7 @@ import { Edits } from "../loop/edits.js";
 import { CallGrammars } from "../calls/call_grammar.js";
 import { checkLimits, readTools } from "../calls/catalogue.js";
 import { Sampler } from "../loop/sampling.js";
-import { MAX_TOKENS } from "../loop/step.js";
+import { MAX_TOKENS } from "../loop/answer_run.js";
 import { Grammars } from "../structured/grammar.js";
 import { TextStream } from "./text_stream.js";
 import { Turns } from "./stream.js";

@@ -39,8 +39,6 @@ import { structureOf } from "./structure.js";
  * @property {string | null} [grammar]  the answer follows this grammar, in xgrammar's EBNF
  * @property {CallLimits | null} [calls]  of a model with tools: which of them, and which
  *   names, an answer may hold; see `Model.call`
- * @property {"split" | "merge" | "single"} [forced]  how forced tokens are fed: one per slot in one call of the base;
- *   merged into groups (not in modes "plain" and "verify"); or one call each
  */
 
 /**
@@ -77,7 +75,6 @@ const DEFAULTS = {
   grammar: null,
   calls: null,
   allowText: false,
-  forced: "split",
 };
 const KNOWN = [...Object.keys(DEFAULTS), "mode", "confidence"];
 const MOST = 2 ** 31 - 1;
@@ -97,10 +94,6 @@ export class Settings {
     this.maxTokens = o.maxTokens === null ? null : wholeIn("maxTokens", o.maxTokens, 1, MOST);
     this.confidence = o.confidence;
     this.mode = o.mode;
-    if (!["split", "merge", "single"].includes(o.forced)) {
-      throw new InputError(`forced must be "split", "merge" or "single", got ${safeRepr(o.forced)}`);
-    }
-    this.forced = o.forced;
     this.topProbabilities = o.topProbabilities;
     if (o.topProbabilities !== null) wholeIn("topProbabilities", o.topProbabilities, 0, MOST);
     this.minCertainty = o.minCertainty === null ? null : numberIn("minCertainty", o.minCertainty, 0, 1);
