@@ -55,7 +55,7 @@ class CallGrammars:
 
 
 class CompiledCalls:
-    """What may follow in each state, computed on first use."""
+    """The tokens that may follow each state, computed on first use."""
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a caller allows of a catalogue in one answer."""
+    """The tools and values that a caller allows in one answer."""
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # argument -> its allowed values
     tools: tuple[str, ...] | None = None  # None: all

@@ -3,8 +3,8 @@
 {"prompt": "Lights on", "calls": [{"name": "TurnOn", "arguments": {"area": "kitchen"}}]}
 {"messages": [..., {"role": "assistant", "tool_calls": [{"function": {"name": ..., "arguments": "{...}"}}]}]}
 
-A row may have its `tools`. An assistant's text without calls stands for no call. Results of tools, and what
-the assistant says about them, are left out: they are no part of a call.
+A row may have its `tools`. An assistant's text without calls stands for no call. Results of tools, and
+texts about them, are left out: they are no part of a call.
 """
 
 from __future__ import annotations

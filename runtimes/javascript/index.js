@@ -11,6 +11,8 @@ export { setDial } from "./loop/dial.js";
 export { Stats } from "./loop/stats.js";
 export { Model } from "./model.js";
 
+/** @typedef {import("./calls/compact_form.js").Call} Call */
+/** @typedef {import("./calls/catalogue.js").CallLimits} CallLimits */
 /** @typedef {import("./chat/messages.js").Message} Message */
 /** @typedef {import("./chat/conversation.js").Turn} Turn */
 /** @typedef {import("./chat/stream.js").Chunk} Chunk */

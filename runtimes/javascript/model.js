@@ -1,13 +1,17 @@
 // A loaded model, the main object of an application.
+import { checkLimits, limited } from "./calls/catalogue.js";
+import { parseCalls } from "./calls/compact_form.js";
 import { Chat } from "./chat/conversation.js";
 import { readMessages } from "./chat/messages.js";
-import { Parts } from "./chat/parts.js";
+import { NO_TOOLS, Parts } from "./chat/parts.js";
 import { Stream } from "./chat/stream.js";
 import { InputError } from "./errors.js";
 import { Engine } from "./loop/engine.js";
 import { Settings } from "./loop/settings.js";
 import { checkOptions, checkText, flag, safeRepr, wholeIn } from "./support/values.js";
 
+/** @import { CallLimits } from "./calls/catalogue.js" */
+/** @import { Call } from "./calls/compact_form.js" */
 /** @import { Backend } from "./loop/backend.js" */
 /** @import { Options } from "./loop/settings.js" */
 /** @import { Message } from "./chat/messages.js" */
@@ -107,6 +111,31 @@ export class Model {
    */
   async generate(prompt, options) {
     return this.stream(prompt, options).result();
+  }
+
+  /** The functions that its answers call, in OpenAI's form; empty: it answers with text. */
+  get tools() {
+    return this.info.tools ?? [];
+  }
+
+  /**
+   * Answer with calls of the model's tools; an empty array stands for none. `names` limits texts to lists,
+   * `{ area: ["Kitchen", "Hall"] }`, and a value is returned as listed. `tools` limits the tools, `required` allows no
+   * empty array, `several: false` at most one call.
+   * @param {Prompt} prompt
+   * @param {Options & Asking & CallLimits} [options]
+   * @returns {Promise<Call[]>}
+   */
+  async call(prompt, options = {}) {
+    const { names, tools, required, several, ...more } = checkOptions(options);
+    if (!this.#parts.calls) throw new InputError(NO_TOOLS);
+    const limits = checkLimits({ names, tools, required, several });
+    const chosen = limited(this.#parts.calls.tools, limits);
+    const { text, complete, finishReason, certainty } = await this.generate(prompt, { ...more, calls: limits });
+    if (finishReason === "context") {
+      throw new InputError("the calls do not fit into the model's context: shorten the prompt");
+    }
+    return complete ? parseCalls(text, chosen, certainty) : []; // else it was cancelled
   }
 
   /**

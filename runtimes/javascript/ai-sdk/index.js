@@ -9,10 +9,11 @@ import { ended, usage } from "./results.js";
 /** @import { LanguageModelV3, LanguageModelV3CallOptions, LanguageModelV3StreamPart, SharedV3Warning } from "@ai-sdk/provider" */
 /** @import { Chunk, Stream } from "../chat/stream.js" */
 /** @import { Model } from "../model.js" */
+/** @import { CatalogueCalls } from "./catalogue_calls.js" */
 /** @import { Calls } from "./tools.js" */
 
 /** @typedef {import("./tools.js").CallKeys} CallKeys */
-/** @typedef {{stream: Stream, calls: Calls | null, warnings: SharedV3Warning[], end: () => void}} Begun  `end` lets the next answer begin. */
+/** @typedef {{stream: Stream, calls: Calls | CatalogueCalls | null, warnings: SharedV3Warning[], end: () => void}} Begun  `end` lets the next answer begin. */
 
 /**
  * @typedef {object} LanguageModelOptions

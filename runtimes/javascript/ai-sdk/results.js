@@ -3,6 +3,7 @@
 /** @import { LanguageModelV3FinishReason, LanguageModelV3Text, LanguageModelV3ToolCall } from "@ai-sdk/provider" */
 /** @import { Stream } from "../chat/stream.js" */
 /** @import { FinishReason } from "../loop/step.js" */
+/** @import { CatalogueCalls } from "./catalogue_calls.js" */
 /** @import { Calls } from "./tools.js" */
 
 /** @type {Record<FinishReason, LanguageModelV3FinishReason["unified"]>} */
@@ -11,17 +12,18 @@ const REASONS = { eos: "stop", stop: "stop", length: "length", context: "length"
 /**
  * What an answer that has ended says.
  * @param {Stream} stream
- * @param {Calls | null} calls
+ * @param {Calls | CatalogueCalls | null} calls
  * @returns {{content: (LanguageModelV3Text | LanguageModelV3ToolCall)[], finishReason: LanguageModelV3FinishReason}}
  */
 export function ended({ text, finishReason }, calls) {
   const raw = finishReason ?? "cancelled";
-  const call = calls?.read(text);
-  if (!call) {
-    const content = text ? [{ type: /** @type {const} */ ("text"), text }] : [];
+  const found = calls?.readAll(text) ?? [];
+  if (!found.length) {
+    const shown = calls ? calls.content(text) : text;
+    const content = shown ? [{ type: /** @type {const} */ ("text"), text: shown }] : [];
     return { content, finishReason: { unified: REASONS[raw], raw } };
   }
-  const content = [{ type: /** @type {const} */ ("tool-call"), toolCallId: crypto.randomUUID(), ...call }];
+  const content = found.map((call) => ({ type: /** @type {const} */ ("tool-call"), toolCallId: crypto.randomUUID(), ...call }));
   return { content, finishReason: { unified: "tool-calls", raw } };
 }
 

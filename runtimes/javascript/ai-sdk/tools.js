@@ -56,6 +56,17 @@ export class Calls {
     return this.isChosen || text.startsWith("{");
   }
 
+  /** The calls of an answer. @param {string} text */
+  readAll(text) {
+    const call = this.read(text);
+    return call ? [call] : [];
+  }
+
+  /** What to show of an answer without calls. @param {string} text */
+  content(text) {
+    return text;
+  }
+
   /** Null where it is words, another object, or was cut. @param {string} text */
   read(text) {
     const said = this.isCall(text) ? parsed(text) : null;

@@ -2,7 +2,10 @@
 import { InputError } from "../errors.js";
 import { Unconstrained } from "../loop/constraint.js";
 import { Edits } from "../loop/edits.js";
+import { CallGrammars } from "../calls/call_grammar.js";
+import { checkLimits, readTools } from "../calls/catalogue.js";
 import { Sampler } from "../loop/sampling.js";
+import { MAX_TOKENS } from "../loop/answer_run.js";
 import { Grammars } from "../structured/grammar.js";
 import { TextStream } from "./text_stream.js";
 import { Turns } from "./stream.js";
@@ -15,6 +18,8 @@ import { Turns } from "./stream.js";
 /** @import { ChatTemplate } from "./template.js" */
 /** @import { Tokenizer } from "./tokenizer.js" */
 
+export const NO_TOOLS = "this model has no tools to call: make one with  hamburger-edge tune --tools";
+
 export class Parts {
   turns = new Turns();
   #grammars;
@@ -25,6 +30,8 @@ export class Parts {
     this.tokenizer = tokenizer;
     this.template = template;
     this.#grammars = new Grammars(tokenizer, engine.info.vocabSize, engine.info.eosIds);
+    const { tools = [], vocabSize, eosIds } = engine.info;
+    this.calls = tools.length ? new CallGrammars(readTools(tools), tokenizer, vocabSize, eosIds) : null;
   }
 
   /**
@@ -65,10 +72,15 @@ export class Parts {
     return new Sampler(settings.sampling, vocabSize, draftVocab, settings.topProbabilities, certainty !== null);
   }
 
-  /** Return the structure's constraint, or the model's default one. @param {Settings} settings @returns {Promise<Constraint>} */
-  async constraint({ structure }) {
+  /**
+   * Return what an answer follows: its structure, else the model's tools, or edits of the prompt.
+   * @param {Settings} settings @returns {Promise<Constraint>}
+   */
+  async constraint({ structure, maxTokens }) {
     const { editsPrompt, eosIds } = this.engine.info;
-    if (structure) return this.#grammars.start(structure);
+    if (structure && structure.kind !== "calls") return this.#grammars.start(structure);
+    if (this.calls) return this.calls.start(checkLimits(JSON.parse(structure?.text ?? "{}")), maxTokens ?? MAX_TOKENS);
+    if (structure) throw new InputError(NO_TOOLS);
     return editsPrompt ? new Edits((token) => this.tokenizer.bytes([token]), eosIds) : new Unconstrained();
   }
 

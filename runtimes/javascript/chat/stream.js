@@ -202,12 +202,12 @@ export class Stream {
    * since it may be continued.
    * @param {Engine} engine @param {Sampler} sampler @param {Settings} settings @param {boolean} [isResumable]
    */
-  #judge({ info }, { answer, logprobs, edits }, { minCertainty }, isResumable) {
+  #judge({ info }, { answer, logprobs, constraint: { fallback } }, { minCertainty }, isResumable) {
     if (!this.finishReason) return;
     this.certainty = info.certainty ? certaintyOf(info.certainty, answer, logprobs, this.finishReason) : null;
     const isBelow = minCertainty !== null && (this.certainty === null || this.certainty < minCertainty);
-    this.unsure = isBelow || (edits !== null && !isWhole(answer, this.finishReason));
-    if (edits && this.unsure && !isResumable) this.text = edits.text;
+    this.unsure = isBelow || (fallback !== null && !isWhole(answer, this.finishReason));
+    if (fallback !== null && this.unsure && !isResumable) this.text = fallback;
   }
 
   /** @param {Engine} engine @param {number} seconds */

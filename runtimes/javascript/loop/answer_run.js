@@ -17,7 +17,7 @@ import { groupsOf, stepOf, stepToken } from "./step.js";
 
 /** @typedef {AsyncGenerator<Step, void, void>} Steps */
 
-const MAX_TOKENS = 256; // default length of an answer whose constraint has none
+export const MAX_TOKENS = 256; // default length of an answer whose constraint has none
 
 /** One row of a readout: the base's outputs after one slot. Valid until the next call of the base. */
 export class Row {

@@ -7,6 +7,7 @@
 
 /** @typedef {readonly number[]} Group  The 1..maxGroupTokens tokens that share a slot. */
 
+/** @import { ToolDefinition } from "../calls/catalogue.js" */
 /** @import { Certainty } from "./certainty.js" */
 /** @import { Recommended } from "./dial.js" */
 /** @import { DraftIndex } from "./draft_index.js" */
@@ -28,6 +29,7 @@
  * @property {number} kvBytesPerSlot
  * @property {Recommended} recommended  the defaults of mode and confidence
  * @property {readonly number[]} [answerPrefix]  tokens that all its answers begin with, as a task's may
+ * @property {ToolDefinition[]} [tools]  its answers call these
  * @property {boolean} [editsPrompt]  its answers are its prompts put right, and are held to that
  * @property {Certainty | null} [certainty]  coefficients of an answer's certainty; null: not measured
  * @property {DraftIndex | null} [draftIndex]  what usually follows what in its answers

@@ -3,6 +3,7 @@
 /**
  * @typedef {object} Constraint  The state of one answer under its constraint. It follows the sampler's choices, and back.
  * @property {number | null} maxTokens  default length of the answer; null: the loop's
+ * @property {string | null} fallback  the text that replaces an unsure answer; null: the answer stays
  * @property {boolean | null} isComplete  whether the answer may end here; null: the constraint defines no complete answer
  * @property {number | null} forced  the only token that may come next; null: there is a choice
  * @property {boolean} isEnded  whether the answer must end here
@@ -20,6 +21,8 @@
 export class Unconstrained {
   /** @type {number | null} */
   maxTokens = null;
+  /** @type {string | null} */
+  fallback = null;
   isComplete = null;
   forced = null;
   isEnded = false;

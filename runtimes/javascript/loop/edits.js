@@ -112,8 +112,8 @@ export class Edits {
     for (const token of answer) this.consume(token);
   }
 
-  /** The text to put right. */
-  get text() {
+  /** The text to put right: it is better than an unsure correction. */
+  get fallback() {
     return new TextDecoder().decode(this.#text);
   }
 

@@ -4,6 +4,7 @@ import { checkOptions, flag, numberIn, safeRepr, wholeIn } from "../support/valu
 import { UNMEASURED, setDial } from "./dial.js";
 import { structureOf } from "./structure.js";
 
+/** @import { CallLimits } from "../calls/catalogue.js" */
 /** @import { Mode, Recommended } from "./dial.js" */
 
 /**
@@ -36,6 +37,8 @@ import { structureOf } from "./structure.js";
  * @property {boolean} [allowText]  beside `jsonSchema`: or the answer is words, which do not begin with { or [
  * @property {string | null} [regex]  the answer matches this regular expression
  * @property {string | null} [grammar]  the answer follows this grammar, in xgrammar's EBNF
+ * @property {CallLimits | null} [calls]  of a model with tools: which of them, and which
+ *   names, an answer may hold; see `Model.call`
  */
 
 /**
@@ -70,6 +73,7 @@ const DEFAULTS = {
   jsonSchema: null,
   regex: null,
   grammar: null,
+  calls: null,
   allowText: false,
 };
 const KNOWN = [...Object.keys(DEFAULTS), "mode", "confidence"];

@@ -1,14 +1,15 @@
 // The requested structure of an answer.
+import { checkLimits } from "../calls/catalogue.js";
 import { InputError, reason } from "../errors.js";
 import { flag, safeRepr } from "../support/values.js";
 
 /** @import { Options } from "./settings.js" */
 
-/** @typedef {{kind: "jsonSchema" | "regex" | "grammar", text: string, isLenient: boolean, allowsText: boolean}} Structure */
+/** @typedef {{kind: "jsonSchema" | "regex" | "grammar" | "calls", text: string, isLenient: boolean, allowsText: boolean}} Structure */
 
 const LARGEST = 1 << 16; // characters of a structure
 const WRAPPER = ["name", "description", "schema", "strict"]; // of OpenAI's object around a schema
-const KINDS = /** @type {const} */ (["jsonSchema", "regex", "grammar"]);
+const KINDS = /** @type {const} */ (["jsonSchema", "regex", "grammar", "calls"]);
 
 /** Return the options of a structure. @param {Options} options */
 export function structural({ jsonSchema = null, regex = null, grammar = null, allowText = false }) {
@@ -23,6 +24,7 @@ export function structureOf(options) {
   if (named.length > 1) throw new InputError(`give one of ${named.join(" and ")}: an answer has one structure`);
   const [kind] = named;
   if (allowsText && kind !== "jsonSchema") throw new InputError("allowText stands beside a jsonSchema: leave it out");
+  if (kind === "calls") return { kind, text: JSON.stringify(checkLimits(options.calls)), isLenient: false, allowsText };
   const { text, isLenient } =
     kind === "jsonSchema" ? schemaOf(options.jsonSchema) : { text: options[kind], isLenient: false };
   if (typeof text !== "string" || !text.trim()) {

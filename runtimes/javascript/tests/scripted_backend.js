@@ -15,7 +15,7 @@ const DESCRIPTION = {
   pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: false },
   post_processor: null,
   decoder: { type: "ByteLevel" },
-  model: { type: "BPE", vocab: Object.fromEntries([...LETTERS, "<end>", "Ġ"].map((text, i) => [text, i])), merges: [] },
+  model: { type: "BPE", vocab: Object.fromEntries([...LETTERS, "<end>", "Ġ", "-"].map((text, i) => [text, i])), merges: [] },
 };
 
 /** Tokens of a text of small letters; `.` is the end. @param {string} text */

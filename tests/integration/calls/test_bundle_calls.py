@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from helpers.home_tools import CATALOGUE
+from helpers.home_tools import CATALOGUE, TOOLS
+from helpers.nodejs import needs_node, node
+from helpers.serving import serving
 from helpers.toys.exports import export
 from helpers.toys.manifests import write_manifest
 from helpers.toys.toy_bundles import saved_toy
@@ -19,6 +22,8 @@ from hamburger_edge.calls.compact_form import checked_calls
 from hamburger_edge.cli.main import main
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.models.checkpoints.facts import write_into
+
+NAMES = [tool.name for tool in CATALOGUE.tools]
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +86,47 @@ def test_tools_of_a_bundle_can_be_limited(tool_bundle: Path) -> None:
         assert call.name == "LightSet"
         with pytest.raises(InputError, match="tools: there is no tool 'Fly'"):
             model.call("lights", tools=["Fly"])
+
+
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("lights", {"required": True}),
+    ("the fan in the kitchen, please", {"required": True, "several": False}),
+    ("hello", {}),
+    ("half", {"tools": ["LightSet", "Climate"], "required": True}),
+    ("kids", {"names": {"area": ["Kids Room", "Hall"]}, "tools": ["TurnOn"], "required": True}),
+]
+
+
+def plain(call: dict[str, Any]) -> dict[str, Any]:
+    """Without the certainty."""
+    return {"name": call["name"], "arguments": call["arguments"]}
+
+
+@needs_node
+def test_python_javascript_and_server_give_the_same_calls(tool_bundle: Path) -> None:
+    options: dict[str, Any] = {"max_tokens": 40, "mode": "verify"}
+    with load(tool_bundle, threads=1) as model:
+        expected = [
+            [
+                {"name": call.name, "arguments": call.arguments}
+                for call in model.call(prompt, **options, **limits)
+            ]
+            for prompt, limits in ASKED
+        ]
+    assert sum(map(len, expected)) >= 5
+    prompts = [(prompt, {"maxTokens": 40, "mode": "verify", **limits}) for prompt, limits in ASKED]
+    output = node("tests/calls.mjs", bundle=tool_bundle, prompts=json.dumps(prompts))
+    called = [json.loads(line) for line in output.splitlines()]
+    assert [
+        [{key: call[key] for key in ("name", "arguments")} for call in calls] for calls in called
+    ] == expected
+    with serving(lambda: load(tool_bundle, threads=1)) as server:
+        for (prompt, limits), calls in zip(ASKED[:4], expected[:4], strict=True):
+            fields: dict[str, Any] = {"tool_choice": "required" if limits.get("required") else "auto"}
+            tools = [tool for tool in TOOLS if tool["function"]["name"] in limits.get("tools", NAMES)]
+            several = limits.get("several", True)
+            response = server.ask(
+                prompt, tools=tools, parallel_tool_calls=several, **options, **fields
+            ).json()
+            functions = [call["function"] for call in response["choices"][0]["message"].get("tool_calls", [])]
+            assert [{**each, "arguments": json.loads(each["arguments"])} for each in functions] == calls

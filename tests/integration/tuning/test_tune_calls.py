@@ -1,0 +1,104 @@
+"""From examples of calls to a model that makes valid ones."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helpers.home_tools import STRING, function
+from helpers.toys.toy_tasks import write_base
+
+from hamburger_edge import load
+from hamburger_edge.calls.catalogue import read_catalogue
+from hamburger_edge.calls.compact_form import checked_calls
+from hamburger_edge.cli.main import main
+from hamburger_edge.evaluation.asking import EvaluationPlan
+from hamburger_edge.models.training.data.batches import Cuts
+from hamburger_edge.models.training.objective import LossWeights
+from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
+from hamburger_edge.tuning.tune_recipe import TuneRecipe, write_tune_recipe
+
+pytestmark = pytest.mark.slow
+
+TOOLS = [function("On", ("area",), area=STRING), function("Off", ("area",), area=STRING), function("Dim")]
+SHAPE = Shape(taps=(0,), micro_layers=1, merger_heads=4, max_group_tokens=4, initialise="random")
+GRAFTED = Stage(
+    name="graft",
+    learns=("embedder", "base", "micro", "stop_head"),
+    epochs=1.0,
+    learning_rate=5e-3,
+    base_learning_rate=5e-3,
+    lora_rank=8,
+    cuts=Cuts(entropy=0.4, random=0.3, low=(2.0,), ratio=(0.9,)),
+    loss=LossWeights(features=0.5, micro_every=2),
+)
+TUNED = Stage(
+    name="tuning",
+    learns=("base",),
+    epochs=1.0,
+    learning_rate=5e-3,
+    base_learning_rate=5e-3,
+    lora_rank=8,
+    loss=LossWeights(micro=0.0, hard=0.0),
+)
+GRAFT = Recipe(
+    base="",
+    data="",
+    out="",
+    shape=SHAPE,
+    stages=(GRAFTED,),
+    row_slots=128,
+    precision="fp32",
+    judge_batches=1,
+)
+TUNING = replace(GRAFT, shape=replace(SHAPE, taps=(), max_group_tokens=2), stages=(TUNED,), calibrate=False)
+
+
+def write_calls(path: Path, count: int) -> Path:
+    draw, rows = random.Random(0), list[str]()
+    for number in range(count):
+        area = "".join(draw.choice("abcde") for _ in range(3))
+        name = ("On", "Off")[number % 2]
+        calls = [{"name": name, "arguments": {"area": area}}] if number % 5 else []
+        rows.append(json.dumps({"prompt": f"{name} {area} {number}", "calls": calls}) + "\n")
+    path.write_text("".join(rows))
+    return path
+
+
+def test_tuned_model_has_the_tools_and_its_report_their_scores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps(TOOLS))
+    recipe = TuneRecipe(
+        base=str(write_base(tmp_path / "base", layers=2)),
+        examples=str(write_calls(tmp_path / "examples.jsonl", 200)),
+        tools=str(tools),
+        share=0.1,
+        read=0,
+        precision="fp32",
+        evaluation=EvaluationPlan(prompts=20, points=49.0, confidences=(0.0,), quick=True),
+        tuning=TUNING,
+        graft=GRAFT,
+    )
+    write_tune_recipe(tmp_path / "recipe.toml", recipe)
+    made, figures = tmp_path / "made", tmp_path / "figures.json"
+    command = ["tune", "--threads", "1", "--recipe", str(tmp_path / "recipe.toml"), "-o", str(made)]
+    assert main([*command, "--report", str(figures)]) == 0
+    assert "fewer than 20 examples: Dim (0): write more of these" in capsys.readouterr().out
+    report = json.loads(figures.read_text())
+    assert [tool["name"] for tool in report["tools"]] == ["On", "Off", "Dim", "no call"]
+    assert report["tools"][0]["examples"] > 40
+    assert {"functions", "arguments"} == set(report["plain"]["figures"])
+    assert (
+        "| tool | examples | held out | right function | right arguments | right call |"
+        in (made / "README.md").read_text()
+    )
+    catalogue = read_catalogue(TOOLS)
+    with load(tmp_path / "made.bundle", threads=1) as model:
+        assert model.tools == catalogue
+        calls = [{"name": call.name, "arguments": call.arguments} for call in model.call("On abc 9")]
+        checked_calls(calls, catalogue, "calls")
