@@ -21,7 +21,7 @@ from hamburger_edge.models.training.stop_calibration import apply_to_stop_head, 
 from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.models.training.training_recipe import Stage
 from hamburger_edge.models.training.updates.early_stopping import BestWeights
-from hamburger_edge.models.training.updates.lora import FoldedLora, LoraLinear, add_lora, merge_lora
+from hamburger_edge.models.training.updates.lora import LoraLinear, add_lora, merge_lora
 from hamburger_edge.models.training.updates.muon import StackedMuon
 from hamburger_edge.models.training.updates.step_limit import StepLimit
 
@@ -49,14 +49,13 @@ def test_matrices_updated_together_learn_what_torch_s_muon_teaches_each(nesterov
         torch.testing.assert_close(own, their, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", [LoraLinear, FoldedLora])
 @torch.no_grad()
-def test_lora_starts_as_identity_and_merges_into_the_same_model(kind: type[LoraLinear]) -> None:
+def test_lora_starts_as_identity_and_merges_into_the_same_model() -> None:
     model = random_model()
     batch = first_batch(DataFiles.in_memory(roles=[[0] * 5 + [2] * 12]), cuts=None).groups
     before = {name: t.clone() for name, t in model.base.state_dict().items()}
     plain = model.features(batch)
-    added = add_lora(model.base.layers, 3, kind)
+    added = add_lora(model.base.layers, 3)
     assert len(added) == 2 * 7 * 3  # down and up of 7 linear layers in 3 decoder layers
     assert add_lora(model.base.layers, 3) == []
     assert not model.base.layers[0].mlp.up_proj.layer.weight.requires_grad
