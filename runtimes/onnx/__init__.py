@@ -7,7 +7,7 @@ cache       filling the KV cache: in place, or by the host
 kv_buffer   the memory of the KV cache: allocating, forgetting and saving slots
 buffers     host memory bound to a graph
 
-ONNX Runtime 1.32 for Linux stores a number of the device, and sends events of its use to its maker. Here it
+ONNX Runtime 1.32 for Linux stores a number of the device and sends events of its use to its maker. Here it
 does not, unless the variable below was set before.
 """
 

@@ -100,7 +100,7 @@ def test_a_stage_that_learns_nothing_more_ends(tmp_path: Path) -> None:
     assert trainer.run()
     ends = [line for line in lines if "read no better any more" in line]
     assert ends == [f"{stage}: held-out text is read no better any more" for stage in ("joint", "next")]
-    # rates of nothing still move the last bits: what is in place is what was best, not what came last
+    # a learning rate near 0 still moves the last bits: the model has the best weights, not the newest
     again = Trainer(trainer.recipe, toy_model(recipe), trainer.data, lambda line: None, device="cpu")
     assert again.run()
     for name, tensor in trainer.model.state_dict().items():
@@ -191,7 +191,7 @@ def test_calibration_repairs_a_miscalibrated_head() -> None:
     torch.manual_seed(0)
     truth = 3 * torch.randn(20_000)  # logits of "the next micro token is wrong"
     rights = (torch.rand(20_000) > truth.sigmoid()).float()
-    shifted = 0.4 * truth - 1.5  # what a badly scaled head says
+    shifted = 0.4 * truth - 1.5  # scores of a badly scaled head
     scale, offset = fit_stop_logits(shifted[:10_000], rights[:10_000])
     assert scale == pytest.approx(1 / 0.4, rel=0.1)
     assert offset == pytest.approx(1.5 / 0.4, rel=0.1)
