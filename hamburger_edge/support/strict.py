@@ -27,7 +27,7 @@ def from_mapping(cls: type[Any], data: Any, where: str) -> Any:
     """Build a dataclass from decoded JSON or TOML; check every key and type, nested ones included."""
     if not isinstance(data, Mapping):
         raise ConfigError(f"{where}: expected a table of settings, got {type(data).__name__}")
-    hints, known = _fields_of(cls)
+    hints, known = _fields_of(cls)  # type: ignore[arg-type]  # a class is hashable
     unknown = sorted(set(data) - set(known))
     if unknown:
         raise ConfigError(f"{where}: unknown key {safe_repr(unknown[0])} (known: {', '.join(known)})")
