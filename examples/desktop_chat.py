@@ -1,12 +1,12 @@
-"""Chat with a bundle in a window, with streaming from a worker thread and shaded token groups.
+"""Chat in a window: a list of models, streaming from a worker thread, shaded token groups, saved sessions.
 
-    python examples/desktop_chat.py BUNDLE [--confidence 0.8] [--max-tokens N] [--threads N]
+    python examples/desktop_chat.py [BUNDLE] [--confidence 0.8] [--max-tokens N] [--threads N]
 
 A queue connects the two halves. Only the window uses Tk, and only the conversation uses the model:
 
-    Window (main thread) --ask, proceed, stop, save, open--> Conversation (one worker thread at a time)
-           ^                                                       |
-           +----- opened, text, end, notice, error <---- queue ----+
+    Window (main thread) --load, ask, stop, save, open--> Conversation (one worker thread at a time)
+           ^                                                      |
+           +--- progress, opened, text, end, notice, error <-- queue
 """
 
 from __future__ import annotations
@@ -25,17 +25,25 @@ import hamburger_edge
 from hamburger_edge import HamburgerError, Stats, Stream
 
 POLL_MS = 30
+MODELS = ("tiny", "voice-commands", "proofread", "smollm2-135m")  # the first one needs no download
+MIN_CERTAINTY = 0.8  # of an answer, if the model's certainty was measured
+UNSURE = "not sure: please say it another way"
 SHADES = ("#cfe5fb", "#fde2bf", "#d5efcb", "#ead7f5")  # of consecutive groups; single tokens have none
 ENDINGS = {"cancelled": "stopped", "length": "longest answer reached", "context": "the context is full"}
 
 
 @dataclass(frozen=True)
 class Event:
-    kind: str  # "opened", "text", "end", "notice" or "error"
+    kind: str  # "progress", "opened", "text", "end", "notice" or "error"
     text: str = ""
-    size: int = 0  # for "text": tokens of the group
+    size: int = 0  # for "text": tokens of the group; for "progress": percent
     stats: Stats | None = None  # for "end"
+    unsure: bool = False  # for "end"
     messages: tuple[Any, ...] = ()  # for "opened": the messages of a resumed session
+
+
+class LoadingStopped(Exception):
+    """Raised while a model loads, after `Conversation.stop`."""
 
 
 class Conversation:
@@ -43,10 +51,11 @@ class Conversation:
 
     def __init__(self, bundle: str, *, threads: int | None = None, **options: Any) -> None:
         self.events: queue.Queue[Event] = queue.Queue()
-        self.bundle, self.options = bundle, options
+        self.options = options
+        self.runtime: dict[str, Any] = {"threads": threads} if threads else {}
         self.model: Any = None  # a hamburger_edge.Model, once loaded
         self.chat: Any = None  # a hamburger_edge.Chat, once loaded
-        self._start(lambda: self._load({"threads": threads} if threads else {}))
+        self.load(bundle)
 
     @property
     def busy(self) -> bool:
@@ -55,6 +64,11 @@ class Conversation:
     @property
     def ready(self) -> bool:
         return self.chat is not None and not self.busy
+
+    def load(self, bundle: str) -> None:
+        """Load a model instead of this one; the first use of a built-in model downloads its base."""
+        self.bundle, self._loading_stopped = bundle, False
+        self._start(lambda: self._load(bundle))
 
     def ask(self, text: str) -> None:
         self._start(lambda: self._answer(lambda: self.chat.send(text)))
@@ -69,7 +83,8 @@ class Conversation:
         self._start(lambda: self._open(path))
 
     def stop(self) -> None:
-        """End the answer after its current step. `continue_answer` resumes it."""
+        """End the answer after its current step, or the loading. `continue_answer` resumes an answer."""
+        self._loading_stopped = True
         if self.model is not None:
             self.model.cancel()
 
@@ -93,17 +108,31 @@ class Conversation:
         self.worker = threading.Thread(target=guarded, daemon=True)
         self.worker.start()
 
-    def _load(self, options: dict[str, Any]) -> None:
-        self.model = hamburger_edge.load(self.bundle, **options)
-        self.chat = self.model.chat(**self.options)
+    def _load(self, bundle: str) -> None:
+        if self.model is not None:
+            self.model.close()
+        self.model = self.chat = None
+        try:
+            self.model = hamburger_edge.load(bundle, progress=self._report, **self.runtime)
+        except LoadingStopped:
+            self.events.put(Event("notice", f"{bundle} was not loaded: stopped"))
+            return
         info = self.model.info
-        self.events.put(Event("opened", f"{Path(self.bundle).name}: {info.precision} on {info.provider}"))
+        certainty = {"min_certainty": MIN_CERTAINTY} if info.certainty else {}
+        self.chat = self.model.chat(**certainty, **self.options)
+        self.events.put(Event("opened", f"{Path(bundle).name}: {info.precision} on {info.provider}"))
+
+    def _report(self, stage: str, done: int, total: int, note: str = "", /) -> None:
+        if self._loading_stopped:
+            raise LoadingStopped
+        percent = 100 * done // total if total else 0
+        self.events.put(Event("progress", f"{stage} {percent}% {note}".rstrip(), size=percent))
 
     def _answer(self, begin: Callable[[], Stream]) -> None:
         with begin() as stream:
             for chunk in stream:
                 self.events.put(Event("text", chunk.text, size=len(chunk.tokens)))
-        self.events.put(Event("end", stream.finish_reason or "", stats=stream.stats))
+        self.events.put(Event("end", stream.finish_reason or "", stats=stream.stats, unsure=stream.unsure))
 
     def _save(self, path: str) -> None:
         self.chat.save(path)
@@ -121,13 +150,29 @@ class Window:
         root.geometry("800x560")
         root.protocol("WM_DELETE_WINDOW", self.close)
         root.columnconfigure(0, weight=1)
-        root.rowconfigure(0, weight=1)
+        root.rowconfigure(1, weight=1)
         ttk.Style(root).theme_use("clam")
+        self.models, self.progress = self._models()
         self.log = self._log()
         self.entry, self.buttons = self._bar()
         self.status = tk.StringVar(root, f"loading {conversation.bundle} ...")
-        ttk.Label(root, textvariable=self.status, padding=(12, 4)).grid(row=2, sticky="ew", columnspan=2)
+        ttk.Label(root, textvariable=self.status, padding=(12, 4)).grid(row=3, sticky="ew", columnspan=2)
         self.poll()
+
+    def _models(self) -> tuple[ttk.Combobox, ttk.Progressbar]:
+        bar = ttk.Frame(self.root, padding=(12, 8))
+        bar.grid(row=0, sticky="ew", columnspan=2)
+        bar.columnconfigure(3, weight=1)
+        ttk.Label(bar, text="Model", underline=0).grid(row=0, column=0, padx=(0, 6))
+        models = ttk.Combobox(bar, values=MODELS, state="readonly", width=24)
+        models.set(self.conversation.bundle)
+        models.grid(row=0, column=1)
+        models.bind("<<ComboboxSelected>>", lambda _: self.load(models.get()))
+        self.root.bind("<Alt-m>", lambda _: models.focus())
+        ttk.Button(bar, text="Folder ...", command=self.choose_folder).grid(row=0, column=2, padx=6)
+        progress = ttk.Progressbar(bar, maximum=100)
+        progress.grid(row=0, column=3, sticky="ew")
+        return models, progress
 
     def _log(self) -> tk.Text:
         log = tk.Text(self.root, wrap="word", state="disabled", relief="flat", padx=16, pady=8, spacing3=3)
@@ -139,13 +184,13 @@ class Window:
             log.tag_configure(f"group{number}", background=shade)
         scroll = ttk.Scrollbar(self.root, command=log.yview)
         log.configure(yscrollcommand=scroll.set)
-        log.grid(row=0, column=0, sticky="nsew")
-        scroll.grid(row=0, column=1, sticky="ns")
+        log.grid(row=1, column=0, sticky="nsew")
+        scroll.grid(row=1, column=1, sticky="ns")
         return log
 
     def _bar(self) -> tuple[ttk.Entry, dict[str, ttk.Button]]:
         bar = ttk.Frame(self.root, padding=(12, 8, 12, 0))
-        bar.grid(row=1, sticky="ew", columnspan=2)
+        bar.grid(row=2, sticky="ew", columnspan=2)
         bar.columnconfigure(0, weight=1)
         entry = ttk.Entry(bar, font="TkTextFont")
         entry.grid(row=0, column=0, sticky="nsew", padx=(0, 6))
@@ -158,6 +203,19 @@ class Window:
         for column, button in enumerate(buttons.values(), 1):
             button.grid(row=0, column=column, padx=2)
         return entry, buttons
+
+    def load(self, bundle: str) -> None:
+        if self.conversation.busy:
+            self.models.set(self.conversation.bundle)
+            return
+        self.models.set(bundle)
+        self.status.set(f"loading {bundle} ...")
+        self.clear()
+        self.conversation.load(bundle)
+
+    def choose_folder(self) -> None:
+        if folder := filedialog.askdirectory(title="A bundle's folder"):
+            self.load(folder)
 
     def send(self) -> None:
         text = self.entry.get().strip()
@@ -193,7 +251,12 @@ class Window:
         for name, button in self.buttons.items():
             button.state(["!disabled" if usable.get(name, talk.ready) else "disabled"])
 
+    def on_progress(self, event: Event) -> None:
+        self.progress["value"] = event.size
+        self.status.set(event.text)
+
     def on_opened(self, event: Event) -> None:
+        self.progress["value"] = 0
         self.status.set(event.text)
         for role, text in event.messages:
             self.write(f"{text}\n", *(["user"] if role == "user" else []))
@@ -206,7 +269,8 @@ class Window:
             self.write("\n" if line.endswith("\n") else "")
 
     def on_end(self, event: Event) -> None:
-        self.write(f"  ({ENDINGS[event.text]})\n" if event.text in ENDINGS else "\n", "notice")
+        ending = UNSURE if event.unsure and event.text not in ENDINGS else ENDINGS.get(event.text)
+        self.write(f"  ({ending})\n" if ending else "\n", "notice")
         if (stats := event.stats) and stats.tokens:
             saved = round(100 * (1 - stats.kv_bytes / stats.kv_bytes_uncompressed))
             self.status.set(
@@ -215,11 +279,17 @@ class Window:
             )
 
     def on_notice(self, event: Event) -> None:
+        self.progress["value"] = 0
         self.status.set(event.text)
 
     def on_error(self, event: Event) -> None:
         self.write(f"{event.text}\n", "error")
         self.status.set("error: see above")
+
+    def clear(self) -> None:
+        self.log.configure(state="normal")
+        self.log.delete("1.0", "end")
+        self.log.configure(state="disabled")
 
     def write(self, text: str, *tags: str) -> None:
         self.log.configure(state="normal")
@@ -234,7 +304,9 @@ def main(arguments: list[str] | None = None) -> None:
         argument_default=argparse.SUPPRESS,  # pass only the options given
         allow_abbrev=False,
     )
-    parser.add_argument("bundle", help="folder made by `hamburger-edge export`, or a built-in model")
+    parser.add_argument(
+        "bundle", nargs="?", default=MODELS[0], help="folder of a bundle, or a built-in model (default tiny)"
+    )
     parser.add_argument("--confidence", type=float, help="0 to 1 (default: as the model recommends)")
     parser.add_argument("--max-tokens", type=int, help="of an answer (default 256)")
     parser.add_argument("--threads", type=int, help="of the processor (default: all)")

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from hamburger_edge.bundle.files import check_files
+from hamburger_edge.bundle.files import check_listed
 from hamburger_edge.bundle.manifest import FILE_NAME
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError
@@ -55,7 +55,7 @@ def _description(checkpoint: Path) -> Path:
 
 def _is_complete(bundle: Path) -> bool:
     try:
-        check_files(bundle, load_manifest(bundle))
+        check_listed(bundle, load_manifest(bundle))  # its graphs are checked when it is opened
     except (OSError, BundleError):
         return False
     return True

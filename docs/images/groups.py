@@ -1,10 +1,10 @@
 """Draws docs/images/groups.svg: answers of real models as their groups appear, one macro step a beat.
 
-    python docs/images/groups.py voice-commands "Play some jazz by Miles Davis from the fifties" \\
-        proofread "I recieved 2 tickets" > groups.svg
+    python docs/images/groups.py                                   # the picture of the README
+    python docs/images/groups.py my-bundle "Play jazz" > other.svg  # bundles and questions by turns
 
-Bundles and questions by turns. Each question is answered twice with the same beat: by plain decoding
-(confidence 1), and as the model recommends.
+Each question is answered twice with the same beat: by plain decoding (confidence 1), and as the model
+recommends.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from pathlib import Path
 import hamburger_edge
 from hamburger_edge.loop.dial import PLAIN, Recommended
 
+QUESTIONS = (
+    *("voice-commands", "Play some jazz by Miles Davis from the fifties"),
+    *("proofread", "I recieved 2 tickets for Ann O'Hara , but teh train too Leeds leaves at 10:35"),
+)
 MAX_TOKENS = 60
 BEAT, HOLD = 0.3, 3.0  # seconds: a macro step, and the whole picture before it begins again
 LETTER, LINE, MARGIN, WIDTH = 8.4, 24, 20, 860
@@ -90,12 +94,16 @@ def picture(asked: list[tuple[str, list[Answer]]]) -> str:
 
 def main(words: list[str]) -> None:
     asked = []
-    for bundle, question in zip(words[::2], words[1::2], strict=True):
+    given = words or QUESTIONS
+    for bundle, question in zip(given[::2], given[1::2], strict=True):
         with hamburger_edge.load(bundle, threads=1) as model:
             settings = PLAIN, model.info.recommended
             answers = [ask(model, question, setting) for setting in settings]
         asked.append((f"{Path(bundle).name} > {question}", answers))
-    sys.stdout.write(picture(asked))
+    if words:
+        sys.stdout.write(picture(asked))
+    else:
+        Path(__file__).with_suffix(".svg").write_text(picture(asked), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 from hamburger_edge import HamburgerError
 from hamburger_edge.loading import find_bundle
 from hamburger_edge.serve.browser import HEADERS, KINDS, PAGE, SHARED, bundle_files, code, script
+from hamburger_edge.serve.suggestions import NO_SUGGESTIONS, Suggestions, suggestions
 from hamburger_edge.support.terminal import ProgressBar
 
 PACKAGE = Path(__file__).resolve().parents[2] / "runtimes" / "javascript"
@@ -23,12 +24,14 @@ PACKAGE = Path(__file__).resolve().parents[2] / "runtimes" / "javascript"
 class Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, bundles: dict[str, Path], port: int = 0) -> None:
+    def __init__(
+        self, bundles: dict[str, Path], port: int = 0, suggested: Suggestions = NO_SUGGESTIONS
+    ) -> None:
         page = {**code(PACKAGE), "/": PAGE / "browser.html"}
         page |= {path: PAGE / path.removeprefix("/") for path in SHARED}
         self.page = list(page)  # files that the browser caches for use without a network
         self.files = {**page, **bundle_files(bundles)}
-        self.listing = json.dumps(list(bundles)).encode()
+        self.listing = json.dumps({name: suggested.get(name, []) for name in bundles}).encode()
         super().__init__(("127.0.0.1", port), Handler)
         self.hosts = [f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")]
         self.url = f"http://{self.hosts[0]}"
@@ -110,7 +113,9 @@ def main() -> None:
     options = parser.parse_args()
     try:
         bundles = bundles_of(options.bundle)
-        server = Server(bundles, options.port)
+        sources = zip(bundles.items(), options.bundle, strict=False)
+        suggested = {name: suggestions(source, folder) for (name, folder), source in sources}
+        server = Server(bundles, options.port, suggested)
     except HamburgerError as error:
         sys.exit(f"error: {error}")
     except OSError as error:

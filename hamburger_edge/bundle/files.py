@@ -29,7 +29,19 @@ def check_files(folder: Path, manifest: Manifest, *, hashes: bool = False) -> No
 
     A graph with weights in an unlisted file raises BundleError.
     """
-    root, listed = folder.resolve(), {entry.path for entry in manifest.files}
+    check_listed(folder, manifest, hashes=hashes)
+    listed = {entry.path for entry in manifest.files}
+    for graph in manifest.graphs:
+        if strange := external_files(folder / graph.file) - listed:
+            raise BundleError(
+                f"{folder / graph.file}: takes weights from {min(strange)!r}, which the manifest does not "
+                "list: export the bundle again"
+            )
+
+
+def check_listed(folder: Path, manifest: Manifest, *, hashes: bool = False) -> None:
+    """Check the listed files alone, without reading the graphs."""
+    root = folder.resolve()
     for entry in manifest.files:
         path = folder / entry.path
         try:
@@ -37,12 +49,6 @@ def check_files(folder: Path, manifest: Manifest, *, hashes: bool = False) -> No
         except (OSError, RuntimeError) as error:  # RuntimeError: circular links
             reason = getattr(error, "strerror", None) or "its links go in a circle"
             raise BundleError(f"{path}: cannot be read ({reason}): copy the bundle again") from error
-    for graph in manifest.graphs:
-        if strange := external_files(folder / graph.file) - listed:
-            raise BundleError(
-                f"{folder / graph.file}: takes weights from {min(strange)!r}, which the manifest does not "
-                "list: export the bundle again"
-            )
 
 
 def _check_file(path: Path, root: Path, entry: FileEntry, *, hashes: bool) -> None:

@@ -27,6 +27,7 @@ from hamburger_edge.serve.gate import Access, Gate, refusal
 from hamburger_edge.serve.jobs import Begun, Ended, Event, Failed, Job, Piece
 from hamburger_edge.serve.pool import Pool, Served
 from hamburger_edge.serve.requests import Limits, read_chat, read_completion
+from hamburger_edge.serve.suggestions import NO_SUGGESTIONS, Suggestions
 from hamburger_edge.support.terminal import note
 
 _PATHS = "/v1/chat/completions, /v1/completions, /v1/models, /health and /metrics"  # named in a 404
@@ -48,9 +49,14 @@ class Log:
 
 
 def application(
-    pool: Pool, access: Access, limits: Limits, log: Log, in_browser: InBrowser = NOTHING
+    pool: Pool,
+    access: Access,
+    limits: Limits,
+    log: Log,
+    in_browser: InBrowser = NOTHING,
+    suggestions: Suggestions = NO_SUGGESTIONS,
 ) -> ASGIApp:
-    server = _Server(pool, limits, log, in_browser)
+    server = _Server(pool, limits, log, in_browser, suggestions)
     routes = [
         Route("/v1/chat/completions", server.chat, methods=["POST"]),
         Route("/v1/completions", server.completion, methods=["POST"]),
@@ -68,8 +74,10 @@ def application(
 
 
 class _Server:
-    def __init__(self, pool: Pool, limits: Limits, log: Log, in_browser: InBrowser) -> None:
-        self.pool, self.limits, self.log = pool, limits, log
+    def __init__(
+        self, pool: Pool, limits: Limits, log: Log, in_browser: InBrowser, suggestions: Suggestions
+    ) -> None:
+        self.pool, self.limits, self.log, self.suggestions = pool, limits, log, suggestions
         self.in_browser = in_browser.names
         self.created = int(time.time())
 
@@ -87,7 +95,7 @@ class _Server:
         return _json(self._described(self.pool.find(request.path_params["name"])))
 
     async def bundles(self, request: Request) -> Response:
-        return _json(self.in_browser)
+        return _json({name: self.suggestions.get(name, ()) for name in self.in_browser})
 
     async def health(self, request: Request) -> Response:
         return _json({"status": "ok"})
@@ -113,6 +121,7 @@ class _Server:
             "recommended": {"mode": advice.mode, "confidence": advice.confidence},
             "confidences": {mode: set_dial({"mode": mode}, advice).confidence for mode in MODES},
             "task": served.is_task,
+            "suggestions": self.suggestions.get(served.name, ()),
         }
 
     async def _answer(self, request: Request, *, chat: bool) -> Response:

@@ -16,6 +16,7 @@ from hamburger_edge.serve.browser import NOTHING, InBrowser
 from hamburger_edge.serve.gate import Access
 from hamburger_edge.serve.pool import Pool
 from hamburger_edge.serve.requests import Limits
+from hamburger_edge.serve.suggestions import NO_SUGGESTIONS, Suggestions
 
 MOST_CONNECTIONS = 1024
 _LONGEST_HEAD = 16 << 10
@@ -37,11 +38,12 @@ class Server(uvicorn.Server):
         *,
         grace: float = 10,
         in_browser: InBrowser = NOTHING,
+        suggestions: Suggestions = NO_SUGGESTIONS,
         ready: Callable[[], None] = lambda: None,
     ) -> None:
         self.pool, self.grace, self.ready = pool, grace, ready
         config = uvicorn.Config(
-            application(pool, access, limits, log, in_browser),
+            application(pool, access, limits, log, in_browser, suggestions),
             http=Connection,
             ws="none",
             lifespan="off",

@@ -6,6 +6,7 @@ Bundle manifests, checkpoint configurations and training recipes are read with i
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gzip
 import io
 import json
@@ -26,8 +27,7 @@ def from_mapping(cls: type[Any], data: Any, where: str) -> Any:
     """Build a dataclass from decoded JSON or TOML; check every key and type, nested ones included."""
     if not isinstance(data, Mapping):
         raise ConfigError(f"{where}: expected a table of settings, got {type(data).__name__}")
-    hints = typing.get_type_hints(cls)
-    known = {field.name: field for field in dataclasses.fields(cls)}
+    hints, known = _fields_of(cls)  # type: ignore[arg-type]  # a class is hashable
     unknown = sorted(set(data) - set(known))
     if unknown:
         raise ConfigError(f"{where}: unknown key {safe_repr(unknown[0])} (known: {', '.join(known)})")
@@ -38,6 +38,12 @@ def from_mapping(cls: type[Any], data: Any, where: str) -> Any:
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise ConfigError(f"{where}: missing key {name!r}")
     return cls(**values)
+
+
+@functools.cache
+def _fields_of(cls: type[Any]) -> tuple[dict[str, Any], dict[str, dataclasses.Field[Any]]]:
+    """Return the types and fields by name. A manifest has hundreds of tensors of one class."""
+    return typing.get_type_hints(cls), {field.name: field for field in dataclasses.fields(cls)}
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:

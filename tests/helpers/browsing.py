@@ -14,6 +14,13 @@ from typing import Any
 
 import pytest
 
+from helpers.nodejs import PACKAGES
+
+AXE = PACKAGES / "axe-core" / "axe.min.js"
+needs_axe = pytest.mark.skipif(
+    not AXE.is_file(),
+    reason="axe-core is missing: cd runtimes/javascript && npm install --ignore-scripts",
+)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 LACKING = (
@@ -96,6 +103,18 @@ class Browser:
     def size(self, width: int, height: int) -> None:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def barriers(self) -> list[str]:
+        """Check the page as it is now by axe-core: a line for each element that breaks a rule."""
+        self.run(AXE.read_text(encoding="utf-8"))
+        violations = self.driver.execute_async_script(
+            "axe.run().then(({ violations }) => arguments[0](violations))"
+        )
+        return [
+            f"{rule['id']}: {node['html'][:120]} ({node['failureSummary']})"
+            for rule in violations
+            for node in rule["nodes"]
+        ]
 
     def complaints(self) -> list[str]:
         return [entry["message"] for entry in self.driver.get_log("browser")]

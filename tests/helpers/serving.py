@@ -25,6 +25,7 @@ from hamburger_edge.serve.gate import Access
 from hamburger_edge.serve.pool import Pool
 from hamburger_edge.serve.requests import Limits
 from hamburger_edge.serve.server import Server, listen
+from hamburger_edge.serve.suggestions import NO_SUGGESTIONS, Suggestions
 from helpers.places import PATIENCE
 
 QUIET = Log(requests=False)
@@ -107,6 +108,7 @@ def serving(
     log: Log = QUIET,
     grace: float = 5,
     in_browser: InBrowser = NOTHING,
+    suggestions: Suggestions = NO_SUGGESTIONS,
     **options: Any,
 ) -> Iterator[Running]:
     bundles = [("toy", load)] if callable(load) else load
@@ -115,7 +117,8 @@ def serving(
         with listen("127.0.0.1", 0) as listening:
             port = listening.getsockname()[1]
             access = access or Access.of("127.0.0.1")
-            server = Server(pool, access, limits or Limits(), log, grace=grace, in_browser=in_browser)
+            pages: Any = {"in_browser": in_browser, "suggestions": suggestions}
+            server = Server(pool, access, limits or Limits(), log, grace=grace, **pages)
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
             thread.start()
             running = Running(server, pool, port, thread)

@@ -12,6 +12,7 @@ import pytest
 from helpers.scripted_backend import ScriptedBackend, info
 
 import hamburger_edge
+from hamburger_edge.bundle import files
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, InputError, MissingExtraError
 
@@ -106,3 +107,20 @@ def test_a_missing_package_names_what_brings_it(
     with pytest.raises(MissingExtraError, match=re.escape(f"{module} is not installed")) as error:
         hamburger_edge.load(tmp_path)
     assert f"pip install {wanted} " in str(error.value)
+
+
+def test_loading_a_cached_bundle_scans_each_graph_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search for the bundle once read the graphs, too."""
+    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path))
+    hamburger_edge.load("tiny", threads=1).close()
+    scan, scanned = files.external_files, []
+
+    def counted(path: Path) -> set[str]:
+        scanned.append(path.name)
+        return scan(path)
+
+    monkeypatch.setattr(files, "external_files", counted)
+    hamburger_edge.load("tiny", threads=1).close()
+    assert sorted(scanned) == ["base.onnx", "embedder.onnx", "micro_decoder.onnx"]

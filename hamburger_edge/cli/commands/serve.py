@@ -29,6 +29,7 @@ def run(options: argparse.Namespace) -> None:
     from hamburger_edge.serve.pool import Pool
     from hamburger_edge.serve.requests import Limits
     from hamburger_edge.serve.server import Server, listen
+    from hamburger_edge.serve.suggestions import suggestions
 
     access = access_of(options)
     workers = whole_in("--workers", options.workers, 1, 64)
@@ -44,7 +45,8 @@ def run(options: argparse.Namespace) -> None:
         runtime.pop("threads")
     with listen(options.host, whole_in("--port", options.port, 0, 65535)) as listening:
         # bundles of built-in models are made now, before the models load
-        folders = {name: bundle_of(path, options.backend) for name, path in named(options.bundle)}
+        sources = dict(named(options.bundle))
+        folders = {name: bundle_of(path, options.backend) for name, path in sources.items()}
         bundles = [
             (name, functools.partial(load, folder, options.backend, **runtime))
             for name, folder in folders.items()
@@ -58,7 +60,14 @@ def run(options: argparse.Namespace) -> None:
             where = f"{', '.join(pool.served)} at http://{host}:{listening.getsockname()[1]}"
             log = Log(prompts=options.log_prompts)
             server = Server(
-                pool, access, limits, log, grace=grace, in_browser=in_browser, ready=lambda: note(where)
+                pool,
+                access,
+                limits,
+                log,
+                grace=grace,
+                in_browser=in_browser,
+                suggestions={name: suggestions(sources[name], folder) for name, folder in folders.items()},
+                ready=lambda: note(where),
             )
             with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after Ctrl-C
                 server.run(sockets=[listening])

@@ -10,6 +10,7 @@ const key = sessionStorage.getItem("hamburger.key"); // of a server that asks fo
 const headers = key ? { authorization: `Bearer ${key}` } : {};
 const ENDINGS = { length: "cut at the most tokens", cancelled: "stopped", context: "the context is full" };
 
+let suggestions = {}; // model's name -> requests for it
 let worker = null; // of the model that is chosen
 let isLoaded = false;
 let answer = null; // the one on its way: {shown, text, groups, prompt}
@@ -55,7 +56,7 @@ const heard = {
     at("progress").hidden = true;
     at("state").textContent = `Ready: ${info.precision}, ${info.provider}.`;
     dial(info);
-    suggest(ask, at("model").value, info.isTask);
+    suggest(ask, suggestions[at("model").value], info.isTask);
     controls();
     remember();
   },
@@ -204,7 +205,8 @@ navigator.serviceWorker?.ready.then(() => {
 });
 if (matchMedia("(display-mode: standalone)").matches) navigator.storage?.persist?.(); // an installed app keeps its files
 try {
-  const names = await listed();
+  suggestions = await listed();
+  const names = Object.keys(suggestions);
   at("model").replaceChildren(...names.map((name) => new Option(name, name)));
   const asked = decodeURIComponent(location.hash.slice(1));
   if (names.includes(asked)) at("model").value = asked;
@@ -213,18 +215,18 @@ try {
   notice(`The server does not list its models (${error.message}).`);
 }
 
-/** Names of bundles; without a network those of the last visit. */
+/** Models and suggestions; without a network those of the last visit. */
 async function listed() {
   let response;
   try {
     response = await fetch("/bundles.json", { headers });
   } catch (error) {
-    const kept = localStorage.getItem("hamburger.bundles");
+    const kept = localStorage.getItem("hamburger.models");
     if (!kept) throw error;
     return JSON.parse(kept);
   }
-  const names = await response.json();
-  if (!response.ok) throw new Error(names.error.message);
-  localStorage.setItem("hamburger.bundles", JSON.stringify(names));
-  return names;
+  const models = await response.json();
+  if (!response.ok) throw new Error(models.error.message);
+  localStorage.setItem("hamburger.models", JSON.stringify(models));
+  return models;
 }

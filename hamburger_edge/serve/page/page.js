@@ -205,7 +205,7 @@ function offer() {
 function changed() {
   at("alone").checked = chosen().task;
   at("alone-hint").hidden = !at("alone").checked;
-  suggest(ask, at("model").value, chosen().task);
+  suggest(ask, chosen().suggestions, chosen().task);
   dial(chosen());
   offer();
 }

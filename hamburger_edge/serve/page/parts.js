@@ -1,18 +1,6 @@
 // What every page of a conversation does alike: this server's, and that in which the model runs in the browser.
 
-const TALK = ["Count from 3 to 12.", "List four animals.", "Why is the sky blue?"];
-const KNOWN = { // to ask of built-in models, by what a bundle's name is likely to hold
-  "voice-commands": [
-    "Play some jazz by Miles Davis from the fifties",
-    "Will it rain in Oslo on friday",
-    "book a table for four at an italian place in Boston tomorrow evening",
-  ],
-  proofread: [
-    "We had a long wait at the airport, but the flihgt was fine and there hotel is lovely.",
-    "can you come to the meeting tomorow, I want to show you the new plan for the garden",
-  ],
-  tiny: ["What is the capital of Norway?", "Count from 3 to 12.", "List four animals."],
-};
+const TALK = ["What is the capital of Norway?", "Count from 3 to 12.", "List four animals."]; // for models that chat
 
 export const at = (id) => document.getElementById(id);
 export const made = (tag, name, text) => {
@@ -103,10 +91,9 @@ export function grow() {
   at("prompt").style.height = `${at("prompt").scrollHeight}px`;
 }
 
-/** What to ask a model of this name; nothing where it has an unknown task. */
-export function suggest(ask, name, hasTask) {
-  const known = Object.keys(KNOWN).find((part) => name.includes(part));
-  const texts = known ? KNOWN[known] : hasTask ? [] : TALK;
+/** Buttons of requests: the model's own suggestions, or a chat's. */
+export function suggest(ask, suggestions, isTask) {
+  const texts = suggestions.length || isTask ? suggestions : TALK;
   at("examples").replaceChildren(...texts.map((text) => {
     const button = made("button", "", text);
     button.type = "button";

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import pytest
 from helpers.places import PATIENCE, ROOT, script
 
 import hamburger_edge
+from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend
 
 pytest.importorskip("tkinter", reason="this Python was built without tkinter")
@@ -223,6 +227,76 @@ def test_window_closes_while_the_bundle_loads(run: Callable[..., None], bundle: 
     options = ("--confidence", "0.5", "--threads", "1")
     run(lambda program_window: titles.append(program_window.root.title()), str(bundle), *options)
     assert titles == ["hamburger-edge"]  # closed while the bundle loads
+
+
+def test_program_without_options_loads_another_model_from_its_list(
+    run: Callable[..., None], desktop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program once required a bundle, and had no list."""
+    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path))  # so that tiny is made now
+    stages: list[str] = []
+    show = desktop.Window.on_progress
+
+    def recorded(window: Any, event: Any) -> None:
+        stages.append(event.text)
+        show(window, event)
+
+    monkeypatch.setattr(desktop.Window, "on_progress", recorded)
+
+    def use(program_window: Any) -> None:
+        until_ready(program_window)
+        assert program_window.status.get().startswith("tiny: int8 on cpu")
+        say(program_window, "What is the capital of Norway?")
+        until_ready(program_window)
+        assert "Oslo" in shown(program_window)
+        assert program_window.models["values"][0] == "tiny"
+        first = program_window.conversation.model
+        program_window.models.set("tiny")
+        program_window.models.event_generate("<<ComboboxSelected>>")
+        until_ready(program_window)
+        assert program_window.conversation.model is not first
+        assert shown(program_window) == ""
+        with pytest.raises(hamburger_edge.ClosedError):
+            first.generate("hello")
+
+    run(use)
+    assert [stage for stage in stages if re.search(r"\d+%", stage)]
+
+
+def test_stopped_loading_leaves_the_list_usable(
+    window: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path))
+    load, loading = hamburger_edge.load, threading.Event()
+
+    def wait(*words: Any, progress: Any, **named: Any) -> Any:
+        loading.wait(PATIENCE)
+        return load(*words, progress=progress, **named)
+
+    monkeypatch.setattr(hamburger_edge, "load", wait)
+    opened = window("tiny")
+    until(opened, lambda: usable(opened) == {"Stop"})
+    opened.buttons["Stop"].invoke()
+    loading.set()
+    until(opened, lambda: not opened.conversation.busy)
+    assert opened.status.get() == "tiny was not loaded: stopped"
+    assert not list((tmp_path / "bundles").glob("tiny-*"))
+    opened.load("tiny")
+    until_ready(opened)
+
+
+def test_unsure_answer_is_named(
+    window: Callable[..., Any], desktop: Any, bundle: Path, tmp_path: Path
+) -> None:
+    """The certainty of this bundle's answers is always near 0."""
+    folder = Path(shutil.copytree(bundle, tmp_path / "unsure"))
+    manifest = load_manifest(folder)
+    replace(manifest, certainty=Certainty(offset=-20.0, slope=0.0)).save(folder)
+    chat = window(folder, logit_bias={manifest.model.eos_ids[0]: 100.0})  # so that the answer ends
+    until_ready(chat)
+    say(chat, "hello")
+    until_ready(chat)
+    assert desktop.UNSURE in shown(chat)
 
 
 def test_program_uses_recommended_mode_and_confidence(run: Callable[..., None], bundle: Path) -> None:

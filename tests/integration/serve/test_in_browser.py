@@ -29,11 +29,12 @@ def test_model_runs_in_the_browser_without_requests_to_the_server(
     access = Access.of("127.0.0.1", keys=[KEY.encode()])
     bundles = InBrowser.of(JAVASCRIPT, {"tiny": tiny})
     models = [("other", load_tiny), ("tiny", load_tiny)]
-    with serving(models, access=access, in_browser=bundles) as running, running.client() as client:
+    pages: Any = {"in_browser": bundles, "suggestions": {"tiny": ["Count to 3."]}}
+    with serving(models, access=access, **pages) as running, running.client() as client:
         for path in ("/bundles.json", "/bundles/tiny/manifest.json", "/bundles/tiny/weights.bin"):
             assert client.get(path).status_code == 401
         client.headers["authorization"] = f"Bearer {KEY}"
-        assert client.get("/bundles.json").json() == ["tiny"]
+        assert client.get("/bundles.json").json() == {"tiny": ["Count to 3."]}
         assert client.get("/bundles/tiny/weights.bin").content == (tiny / "weights.bin").read_bytes()
         for path in (
             "/bundles/tiny/../../pyproject.toml",
@@ -56,6 +57,7 @@ def test_model_runs_in_the_browser_without_requests_to_the_server(
         browser.find("#in-browser").click()
         browser.until(lambda: browser.all("#state") and browser.find("#state").text.startswith("Ready"))
         assert browser.find("#state").text == "Ready: int8, wasm."
+        assert [button.text for button in browser.all("#examples button")] == ["Count to 3."]
         assert browser.run("return crossOriginIsolated")
         assert browser.ask("What is the capital of Norway?") == "The capital of Norway is Oslo."
         metrics = client.get("/metrics").text

@@ -95,7 +95,8 @@ def test_page_uses_the_recommended_dial_of_a_task_model(
     model = load_tiny()
     model.inference.engine.info = replace(model.info, recommended=Recommended("hybrid", 0.85))
     model.template = as_a_task(model.template)
-    with serving([("tiny", load_tiny), ("tuned", lambda: model)]) as running:
+    suggested = {"tuned": ["What is the capital of Norway?", "Count from 3 to 12."]}
+    with serving([("tiny", load_tiny), ("tuned", lambda: model)], suggestions=suggested) as running:
         page.driver.get(f"{running.url}/")
         page.until(lambda: page.all("#model option"))
         assert page.find("#mode option").text == "as recommended: verify"
@@ -106,7 +107,7 @@ def test_page_uses_the_recommended_dial_of_a_task_model(
         assert page.find("#confidence-shown").text == "as recommended, 0.85"
         assert page.find("#alone").is_selected()
         assert page.find("#alone-hint").is_displayed()
-        assert not page.all("#examples button")
+        assert [button.text for button in page.all("#examples button")] == suggested["tuned"]
         for _ in range(2):  # each request starts a new conversation
             assert page.ask("What is the capital of Norway?") == "The capital of Norway is Oslo."
             assert page.find("#saved").text != "–"  # mode hybrid merges

@@ -122,3 +122,9 @@ def test_the_python_reference_is_current_and_has_every_public_name() -> None:
     assert page == generator["markdown"](), "run  python docs/python_reference.py > docs/reference/python.md"
     names = {name for name in hamburger_edge.__all__ if not name.endswith(("Error", "Warning", "__"))}
     assert names == {name for names in generator["SECTIONS"].values() for name in names}
+
+
+def test_each_screenshot_is_made_by_the_script() -> None:
+    script = (ROOT / "docs" / "images" / "screenshots.py").read_text(encoding="utf-8")
+    pictures = {path.stem for path in (ROOT / "docs" / "images").glob("serve-*.png")}
+    assert pictures == set(re.findall(r'"(serve-\w+)": Screenshot', script))
