@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -13,7 +14,7 @@ REASON = "run  pip install hassil==3.12.1 home-assistant-intents==2026.10.27"
 pytest.importorskip("hassil", reason=REASON)
 pytest.importorskip("home_assistant_intents", reason=REASON)
 
-from hamburger_edge.models.zoo.home_commands.making import judge  # noqa: E402
+from hamburger_edge.models.zoo.home_commands.making import generate, judge  # noqa: E402
 from hamburger_edge.models.zoo.home_commands.making.answers import answer_of, calls_of, row_of_answer  # noqa: E402
 from hamburger_edge.models.zoo.home_commands.making.commands import Commands  # noqa: E402
 from hamburger_edge.models.zoo.home_commands.making.generate import distinct, make_commands  # noqa: E402
@@ -52,6 +53,12 @@ def test_every_generated_call_validates_against_its_tool(
     rows: list[dict[str, Any]], commands: Commands
 ) -> None:
     assert_valid(rows, commands)
+
+
+def test_temperatures_with_a_half_stay_within_their_bounds(commands: Commands) -> None:
+    draw = Random(3)
+    values = [commands.sampler.vocabulary.degrees(draw).value for _ in range(20_000)]
+    assert 0 <= min(values) <= max(values) <= 100
 
 
 def test_equal_seeds_give_equal_rows_and_other_seeds_give_others(rows: list[dict[str, Any]]) -> None:
@@ -133,10 +140,15 @@ def test_answers_are_compact_json_that_gives_the_calls_back(rows: list[dict[str,
 def test_commands_by_hand_are_valid_and_not_among_the_rows(
     rows: list[dict[str, Any]], commands: Commands
 ) -> None:
-    by_hand = judge.read_rows(judge.BY_HAND)
+    by_hand = judge.read_rows(generate.BY_HAND)
     assert sum(bool(row["calls"]) for row in by_hand) == 100
     assert_valid(by_hand, commands)
-    assert not {row["prompt"].lower() for row in by_hand} & {row["prompt"].lower() for row in rows}
+    known = {generate.plain(row["prompt"]) for row in by_hand}
+    assert not known & {generate.plain(row["prompt"]) for row in rows}
+    always = SimpleNamespace(
+        row=lambda number: {"prompt": f"{by_hand[0]['prompt']}!" if number < 9 else "off"}
+    )
+    assert next(distinct(always)) == {"prompt": "off"}  # type: ignore[arg-type]
 
 
 def test_judge_tells_functions_values_and_whole_calls_apart() -> None:

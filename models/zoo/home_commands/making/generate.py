@@ -28,6 +28,8 @@ from hamburger_edge.models.zoo.home_commands.making.templates import read_templa
 from hamburger_edge.models.zoo.home_commands.making.tools import tools
 from hamburger_edge.models.zoo.home_commands.making.vocabulary import Vocabulary
 
+BY_HAND = Path(__file__).with_name("by-hand.jsonl")
+
 
 def make_commands(seed: int = 0, everyday: Sequence[str] = ()) -> Commands:
     templates, examples = read_templates(), spoken_commands()
@@ -46,13 +48,19 @@ def titles(examples: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 def distinct(commands: Commands) -> Iterator[dict[str, Any]]:
-    """Yield rows without end, none of which repeats another's prompt."""
-    known: set[str] = set()
+    """Yield rows without end: no prompt twice, and none of those written by hand for judging."""
+    for_judging = {plain(json.loads(line)["prompt"]) for line in BY_HAND.read_text("utf-8").splitlines()}
+    known = {""}
     for number in itertools.count():
         row = commands.row(number)
-        if row["prompt"] and row["prompt"] not in known:
+        if row["prompt"] not in known and plain(row["prompt"]) not in for_judging:
             known.add(row["prompt"])
             yield row
+
+
+def plain(prompt: str) -> str:
+    """Return a prompt in small letters without marks at its ends."""
+    return prompt.lower().strip(" .!?")
 
 
 def main() -> None:

@@ -23,10 +23,10 @@ from typing import Any
 
 import hamburger_edge
 from hamburger_edge.models.zoo.home_commands.making.answers import calls_of
+from hamburger_edge.models.zoo.home_commands.making.generate import BY_HAND
 from hamburger_edge.models.zoo.home_commands.making.parser import HomeParser
 
-HERE = Path(__file__).parent
-BY_HAND = HERE / "by-hand.jsonl"
+HOME = Path(__file__).with_name("home.json")
 IMPLIED = ("domain", "device_class")  # follow from the kind of device, which a sentence need not name
 Calls = Sequence[Mapping[str, Any]]
 
@@ -75,7 +75,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def read_home() -> dict[str, Any]:
-    return dict(json.loads((HERE / "home.json").read_text("utf-8")))
+    return dict(json.loads(HOME.read_text("utf-8")))
 
 
 def scores(
