@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.models.zoo.home_commands.making.answers import row_of_answer
 from hamburger_edge.models.zoo.home_commands.making.commands import Commands
 from hamburger_edge.models.zoo.home_commands.making.off_topic import (
     OTHER_TASKS,
@@ -74,15 +73,11 @@ def main() -> None:
         "--everyday", type=Path, help='JSON lines with "domain" and "text": more off-topic sentences'
     )
     parser.add_argument("--tools", type=Path, help="write the tools in OpenAI's form to this file")
-    parser.add_argument(
-        "--answers", action="store_true", help="rows of prompt and answer, for a tune without --tools"
-    )
     options = parser.parse_args()
     everyday = everyday_sentences(options.everyday) if options.everyday else ()
     commands = make_commands(options.seed, everyday)
     with options.out.open("w", encoding="utf-8") as file:
         for row in itertools.islice(distinct(commands), options.rows):
-            row = row_of_answer(row) if options.answers else row
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     if options.tools:
         options.tools.write_text(json.dumps(tools(commands.templates), indent=1) + "\n", "utf-8")
