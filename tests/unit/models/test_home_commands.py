@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -13,8 +16,9 @@ REASON = "run  pip install hassil==3.12.1 home-assistant-intents==2026.10.27"
 pytest.importorskip("hassil", reason=REASON)
 pytest.importorskip("home_assistant_intents", reason=REASON)
 
-from hamburger_edge.models.zoo.home_commands.making import judge  # noqa: E402
-from hamburger_edge.models.zoo.home_commands.making.answers import answer_of, calls_of, row_of_answer  # noqa: E402
+from hamburger_edge.calls.catalogue import read_catalogue_file  # noqa: E402
+from hamburger_edge.calls.compact_form import checked_calls, encode, parse  # noqa: E402
+from hamburger_edge.models.zoo.home_commands.making import generate, judge  # noqa: E402
 from hamburger_edge.models.zoo.home_commands.making.commands import Commands  # noqa: E402
 from hamburger_edge.models.zoo.home_commands.making.generate import distinct, make_commands  # noqa: E402
 from hamburger_edge.models.zoo.home_commands.making.parser import HomeParser  # noqa: E402
@@ -52,6 +56,12 @@ def test_every_generated_call_validates_against_its_tool(
     rows: list[dict[str, Any]], commands: Commands
 ) -> None:
     assert_valid(rows, commands)
+
+
+def test_temperatures_with_a_half_stay_within_their_bounds(commands: Commands) -> None:
+    draw = Random(3)
+    values = [commands.sampler.vocabulary.degrees(draw).value for _ in range(20_000)]
+    assert 0 <= min(values) <= max(values) <= 100
 
 
 def test_equal_seeds_give_equal_rows_and_other_seeds_give_others(rows: list[dict[str, Any]]) -> None:
@@ -122,21 +132,30 @@ def test_home_assistant_parses_sentences_of_its_templates_to_the_same_calls(comm
     assert right >= 0.9 * (right + len(wrong)), wrong
 
 
-def test_answers_are_compact_json_that_gives_the_calls_back(rows: list[dict[str, Any]]) -> None:
+def test_rows_are_examples_of_tune(rows: list[dict[str, Any]], commands: Commands, tmp_path: Path) -> None:
+    """Each row's calls, written in the compact form and read again, are the same calls."""
+    (tmp_path / "tools.json").write_text(json.dumps(tools(commands.templates)))
+    catalogue = read_catalogue_file(tmp_path / "tools.json")
     for row in rows:
-        assert calls_of(row_of_answer(row)["answer"]) == row["calls"]
-    assert answer_of([]) == "{}"
-    with pytest.raises(ValueError, match="not an object"):
-        calls_of("[1]")
+        calls = checked_calls(row["calls"], catalogue, "calls")
+        read = parse(encode(calls, catalogue), catalogue)
+        assert judge.keys([{"name": c.name, "arguments": c.arguments} for c in read]) == judge.keys(
+            row["calls"]
+        )
 
 
 def test_commands_by_hand_are_valid_and_not_among_the_rows(
     rows: list[dict[str, Any]], commands: Commands
 ) -> None:
-    by_hand = judge.read_rows(judge.BY_HAND)
+    by_hand = judge.read_rows(generate.BY_HAND)
     assert sum(bool(row["calls"]) for row in by_hand) == 100
     assert_valid(by_hand, commands)
-    assert not {row["prompt"].lower() for row in by_hand} & {row["prompt"].lower() for row in rows}
+    known = {generate.plain(row["prompt"]) for row in by_hand}
+    assert not known & {generate.plain(row["prompt"]) for row in rows}
+    always = SimpleNamespace(
+        row=lambda number: {"prompt": f"{by_hand[0]['prompt']}!" if number < 9 else "off"}
+    )
+    assert next(distinct(always)) == {"prompt": "off"}  # type: ignore[arg-type]
 
 
 def test_judge_tells_functions_values_and_whole_calls_apart() -> None:

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.models.zoo.home_commands.making.answers import row_of_answer
 from hamburger_edge.models.zoo.home_commands.making.commands import Commands
 from hamburger_edge.models.zoo.home_commands.making.off_topic import (
     OTHER_TASKS,
@@ -27,6 +26,8 @@ from hamburger_edge.models.zoo.home_commands.making.sampler import Sampler
 from hamburger_edge.models.zoo.home_commands.making.templates import read_templates
 from hamburger_edge.models.zoo.home_commands.making.tools import tools
 from hamburger_edge.models.zoo.home_commands.making.vocabulary import Vocabulary
+
+BY_HAND = Path(__file__).with_name("by-hand.jsonl")
 
 
 def make_commands(seed: int = 0, everyday: Sequence[str] = ()) -> Commands:
@@ -46,13 +47,19 @@ def titles(examples: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 def distinct(commands: Commands) -> Iterator[dict[str, Any]]:
-    """Yield rows without end, none of which repeats another's prompt."""
-    known: set[str] = set()
+    """Yield rows without end: no prompt twice, and none of those written by hand for judging."""
+    for_judging = {plain(json.loads(line)["prompt"]) for line in BY_HAND.read_text("utf-8").splitlines()}
+    known = {""}
     for number in itertools.count():
         row = commands.row(number)
-        if row["prompt"] and row["prompt"] not in known:
+        if row["prompt"] not in known and plain(row["prompt"]) not in for_judging:
             known.add(row["prompt"])
             yield row
+
+
+def plain(prompt: str) -> str:
+    """Return a prompt in small letters without marks at its ends."""
+    return prompt.lower().strip(" .!?")
 
 
 def main() -> None:
@@ -66,15 +73,11 @@ def main() -> None:
         "--everyday", type=Path, help='JSON lines with "domain" and "text": more off-topic sentences'
     )
     parser.add_argument("--tools", type=Path, help="write the tools in OpenAI's form to this file")
-    parser.add_argument(
-        "--answers", action="store_true", help="rows of prompt and answer, for a tune without --tools"
-    )
     options = parser.parse_args()
     everyday = everyday_sentences(options.everyday) if options.everyday else ()
     commands = make_commands(options.seed, everyday)
     with options.out.open("w", encoding="utf-8") as file:
         for row in itertools.islice(distinct(commands), options.rows):
-            row = row_of_answer(row) if options.answers else row
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     if options.tools:
         options.tools.write_text(json.dumps(tools(commands.templates), indent=1) + "\n", "utf-8")

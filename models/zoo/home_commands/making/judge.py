@@ -16,17 +16,16 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import hamburger_edge
-from hamburger_edge.models.zoo.home_commands.making.answers import calls_of
+from hamburger_edge.models.zoo.home_commands.making.generate import BY_HAND
 from hamburger_edge.models.zoo.home_commands.making.parser import HomeParser
 
-HERE = Path(__file__).parent
-BY_HAND = HERE / "by-hand.jsonl"
+HOME = Path(__file__).with_name("home.json")
 IMPLIED = ("domain", "device_class")  # follow from the kind of device, which a sentence need not name
 Calls = Sequence[Mapping[str, Any]]
 
@@ -75,7 +74,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def read_home() -> dict[str, Any]:
-    return dict(json.loads((HERE / "home.json").read_text("utf-8")))
+    return dict(json.loads(HOME.read_text("utf-8")))
 
 
 def scores(
@@ -103,21 +102,12 @@ def table(found: Mapping[str, Score]) -> str:
 def bundle_calls(
     bundle: str, mode: str | None, rows: Sequence[Mapping[str, Any]], home: Mapping[str, Any] | None
 ) -> list[Calls]:
-    """Return a bundle's calls, with the names of `home` as the only values if it is given.
-
-    A bundle without tools answers as answers.py writes; another answer counts as a call of no function.
-    """
+    """Return a bundle's calls, with the names of `home` as the only values if it is given."""
+    names = limits(home) if home else None
     dial: dict[str, Any] = {"mode": mode} if mode else {}
-    with hamburger_edge.load(bundle) as loaded:
-        model: Any = loaded
-        if getattr(model, "tools", None) is not None:
-            names = limits(home) if home else None
-            answers = [model.call(row["prompt"], names=names, **dial) for row in rows]
-            return [[{"name": call.name, "arguments": call.arguments} for call in calls] for calls in answers]
-        texts = [
-            model.generate(row["prompt"], max_tokens=200, reuse_prefix=False, **dial).text for row in rows
-        ]
-    return [read_answer(text, calls_of) for text in texts]
+    with hamburger_edge.load(bundle) as model:
+        answers = [model.call(row["prompt"], names=names, **dial) for row in rows]
+    return [[{"name": call.name, "arguments": call.arguments} for call in calls] for calls in answers]
 
 
 def limits(home: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -125,13 +115,6 @@ def limits(home: Mapping[str, Any]) -> dict[str, list[str]]:
     devices = [name for names in home["name"].values() for name in names]
     functions = ("HassTurnOn", "HassTurnOff", "HassGetState")
     return {"area": home["area"], "floor": home["floor"], **{f"{name}.name": devices for name in functions}}
-
-
-def read_answer(answer: str, read: Callable[[str], Calls]) -> Calls:
-    try:
-        return read(answer)
-    except ValueError:
-        return [{"name": f"not a call: {answer}", "arguments": {}}]
 
 
 def main() -> None:

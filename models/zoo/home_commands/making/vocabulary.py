@@ -174,7 +174,7 @@ class Vocabulary:
 
 
 def temperature(draw: Random) -> int:
-    """Draw a room's temperature in degrees Celsius or Fahrenheit, now and then any from 0 to 100."""
+    """Draw a room's temperature in degrees Celsius or Fahrenheit, now and then any from 0 to 99."""
     return draw.choice(
-        (draw.randint(15, 28), draw.randint(16, 25), draw.randint(60, 80), draw.randint(0, 100))
+        (draw.randint(15, 28), draw.randint(16, 25), draw.randint(60, 80), draw.randint(0, 99))
     )
