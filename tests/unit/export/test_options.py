@@ -24,7 +24,7 @@ RESEARCH = {"block_size", "keep_head", "prefer", "gguf_precision"}  # of recipe 
 FIELDS = {field.name for field in dataclasses.fields(ExportOptions)}
 
 
-def test_the_command_line_has_every_option_and_no_default_of_its_own(
+def test_command_line_has_every_option_and_no_other_default(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     parsed = build_parser().parse_args(["export", "tiny", "-o", "bundle"])
@@ -57,7 +57,7 @@ def test_the_command_line_has_every_option_and_no_default_of_its_own(
     assert parameters >= FIELDS - RESEARCH
 
 
-def test_a_preset_and_a_recipe(tmp_path: Path) -> None:
+def test_preset_and_recipe_are_read(tmp_path: Path) -> None:
     assert options_of({"precision": "int4-fast"}) == ExportOptions(prefer="speed")
     with pytest.raises(InputError, match=r"precision must be one of int4, int4-fast, .*, got 'q4_1'"):
         options_of({"precision": "q4_1", "formats": "gguf"})
@@ -92,12 +92,12 @@ def test_a_preset_and_a_recipe(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_before_anything_is_read(given: dict[str, object], message: str) -> None:
+def test_invalid_options_are_refused_before_any_file_is_read(given: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ExportOptions(**given)  # type: ignore[arg-type]
 
 
-def test_asking_is_light_and_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_function_imports_late_and_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import sys, hamburger_edge, hamburger_edge.export.options; print(*sys.modules)"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "onnx", "onnx_ir", "gguf"} & set(printed.stdout.split())
@@ -107,9 +107,7 @@ def test_asking_is_light_and_a_missing_extra_is_named(monkeypatch: pytest.Monkey
         export_checkpoint("tiny", "bundle", precision="fp32")
 
 
-def test_without_a_precision_the_checkpoint_recommends_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_checkpoint_recommends_the_default_precision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     checkpoint = save(tmp_path / "checkpoint", toy_model())
     asked: list[tuple[str, str]] = []
 
