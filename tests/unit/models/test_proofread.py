@@ -1,4 +1,4 @@
-"""What `proofread` is made of: texts, mistakes, tokens, and the counts it is judged by."""
+"""The parts of `proofread`: texts, mistakes, tokens, and the counts of its evaluation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def words() -> Words:
     )
 
 
-def test_mistakes_leave_names_numbers_and_rare_words(words: Words) -> None:
+def test_mistakes_spare_names_numbers_and_rare_words(words: Words) -> None:
     model = NoiseModel(words)
     texts = [model.apply(TEXT, str(seed)) for seed in range(600)]
     spoiled = [each for each in texts if each.mistakes]
@@ -48,7 +48,7 @@ def test_mistakes_leave_names_numbers_and_rare_words(words: Words) -> None:
     assert model.undoable("whether", "whethr")
 
 
-def test_which_texts_and_misspellings_are_for_judging() -> None:
+def test_similar_texts_are_on_one_side_of_the_split() -> None:
     assert {even(word) for word in ("becuase", "recieve", "adress", "seperate", "untill")} == {True, False}
     texts = [
         f"I need {number} tickets to {city}." for number, city in ((2, "Rome"), (71, "Oslo"), (3, "Lima"))
@@ -57,7 +57,7 @@ def test_which_texts_and_misspellings_are_for_judging() -> None:
     assert {side(f"text {letter * 9} here") for letter in "abcdefghijklmnopqrstuvwxyz" * 9} >= {"train"}
 
 
-def test_which_texts_are_clean(words: Words) -> None:
+def test_faulty_texts_are_excluded(words: Words) -> None:
     cleaner = Cleaner(words)
     assert not cleaner.faulty("They know whether their house is too small.")
     small, open_ended, unknown = "they know.", "They know", "They knwo."
@@ -66,7 +66,7 @@ def test_which_texts_are_clean(words: Words) -> None:
         assert cleaner.faulty(text), text
 
 
-def test_other_names_and_numbers() -> None:
+def test_names_and_numbers_are_exchanged() -> None:
     draw = Random(0)
     made = other_names("Please meet them, Ann Smith, at 5 pm.", NAMES, draw, share=1)
     assert made.startswith("Please meet them, ")
@@ -86,14 +86,14 @@ def test_every_pattern_is_filled() -> None:
         assert " a apple" not in text
 
 
-def test_answers_alone_are_learned() -> None:
+def test_loss_is_of_answers_only() -> None:
     ids = np.array([START, 7, 8, END, 9, END, START, 7, END, 8, 9, END], dtype=np.uint16)
     data = Encoded(ids, np.array([0, 6, 12]), np.array([4, 3])).data()
     assert (data.roles > 0).tolist() == [False] * 4 + [True] * 2 + [False] * 3 + [True] * 3
     assert len(data) == 2
 
 
-def test_counts_of_the_judge() -> None:
+def test_judge_counts_corrections_and_changes() -> None:
     case = {"prompt": "I saw teh red dog .", "answer": "I saw the red dog."}
     assert changed(case["prompt"].split(" "), case["answer"].split(" ")) == {2, 4}
     right, other = Count(), Count()
