@@ -98,4 +98,4 @@ def test_cancelling_the_task_cancels_the_answer(model: Model) -> None:
             await task
 
     asyncio.run(give_up())
-    assert model.generate("hello", max_tokens=3).tokens  # nobody holds the model
+    assert model.generate("hello", max_tokens=3).tokens  # the model is free
