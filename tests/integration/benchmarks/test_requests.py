@@ -1,5 +1,5 @@
-"""Whole requests to a small trained model: who reads the same weights in float32 gives the same answer, and
-under a schema everybody gives one that is valid."""
+"""Whole requests to a small trained model: all contenders give the same answer at float32, and a valid one
+under a schema."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_our_answers_are_counted(source: Source, model: Model, question: str) ->
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_a_peer_answers_as_we_do(name: str, source: Source, model: Model, peer_of: PeerOf) -> None:
+def test_peer_gives_our_answers(name: str, source: Source, model: Model, peer_of: PeerOf) -> None:
     """Up to the end token, and under the schema in our layout."""
     (peer, _), ours = peer_of(name, source), AnsweringModel(source, backend="onnx", model=model)
     for question in QUESTIONS * 2:  # nothing is left of the answer before
@@ -107,7 +107,7 @@ def test_a_peer_answers_as_we_do(name: str, source: Source, model: Model, peer_o
             assert theirs.base_calls < len(theirs.tokens) / 2
 
 
-def test_the_whole_command(
+def test_command_writes_the_report(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Processes, turns, table and JSON; peers that are not installed are named."""
