@@ -1,4 +1,4 @@
-"""Calibration reads the text a layer at a time: the same sums as reading it at once, few of them alive."""
+"""Calibration reads the text layer by layer: the sums equal those of a whole pass, and few are in memory."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def from_whole_passes(checkpoint: Checkpoint) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("processor", "error"), [({}, 1e-5), ({"avx512_bf16": True}, 0.02)], ids=["fp32", "bf16"]
 )
-def test_moments_are_those_of_whole_passes(
+def test_moments_equal_those_of_whole_passes(
     tiny: Checkpoint, processor: dict[str, bool], error: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
@@ -79,7 +79,7 @@ def test_moments_are_those_of_whole_passes(
     assert len(calibration.scales()) == 2 * len(tiny.model.base.layers)
 
 
-def test_a_checkpoint_may_bring_text_of_its_own(tiny: Checkpoint, tmp_path: Path) -> None:
+def test_calibration_text_of_the_checkpoint_is_used(tiny: Checkpoint, tmp_path: Path) -> None:
     text = [
         CalibrationExample("What is 7 plus 8?", "7 plus 8 is 15."),
         CalibrationExample("Hi!", "Hello, you.", "Be brief."),
@@ -103,7 +103,7 @@ def test_a_checkpoint_may_bring_text_of_its_own(tiny: Checkpoint, tmp_path: Path
 
 
 @pytest.mark.parametrize(("conversations", "to_fit", "to_judge"), [(0, 128, 26), (11, 11, 26), (12, 10, 2)])
-def test_a_verdict_is_given_on_text_that_nothing_was_fitted_to(
+def test_parity_text_differs_from_the_calibration_text(
     tiny: Checkpoint, tmp_path: Path, conversations: int, to_fit: int, to_judge: int
 ) -> None:
     """Weights and cache ranges were fitted to the very conversations that judged them."""
@@ -117,7 +117,7 @@ def test_a_verdict_is_given_on_text_that_nothing_was_fitted_to(
     assert (len(fitted), len(judged)) == (to_fit, to_judge)
 
 
-def test_some_layers_alone(tiny: Checkpoint) -> None:
+def test_moments_of_some_layers_are_measured(tiny: Checkpoint) -> None:
     """Layers in between are read through; a layer of an earlier stage is gone."""
     wanted = ["base.layers.0.mlp.down_proj", "base.layers.2.mlp.down_proj", "base.layers.2.self_attn.q_proj"]
     calibration = Calibration(tiny, wanted)
@@ -128,8 +128,8 @@ def test_some_layers_alone(tiny: Checkpoint) -> None:
     assert Calibration(None).take(wanted[0]) is None
 
 
-def test_an_export_holds_the_moments_of_one_layer(tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It held those of all layers at once: 6.4 GB for a base of a billion weights."""
+def test_export_holds_the_moments_of_one_layer(tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A regression: it held the moments of all layers, 6.4 GB for a base of a billion weights."""
     alive: weakref.WeakSet[InputCovariance] = weakref.WeakSet()
     counts: list[int] = []
 
@@ -148,7 +148,7 @@ def test_an_export_holds_the_moments_of_one_layer(tiny: Checkpoint, monkeypatch:
 @pytest.mark.parametrize(
     "layers", [[], ["stop_head.0", "base.layers.1.mlp.down_proj"]], ids=["none", "all read"]
 )
-def test_a_cache_has_room_for_what_is_not_english(tiny: Checkpoint, layers: list[str]) -> None:
+def test_cache_ranges_cover_other_languages(tiny: Checkpoint, layers: list[str]) -> None:
     """Its ranges came from English answers alone: other languages and code were clipped."""
     calibration = Calibration(tiny, layers, cache=True)
     for layer in layers:  # whether or not all of the text has been read by then
