@@ -1,5 +1,4 @@
-"""Whole requests to a small trained model: all contenders give the same answer at float32, and a valid one
-under a schema."""
+"""Whole requests to a small trained model: all programs give the same float32 answer, and valid JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole requests: their prompts, comparisons and figures, from answers of known length."""
+"""Whole requests: prompts, compared pairs and figures, from answers of known length."""
 
 from __future__ import annotations
 

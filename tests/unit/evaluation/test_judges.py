@@ -1,4 +1,4 @@
-"""Judges compare an answer with the given one."""
+"""Scores of answers against the expected ones."""
 
 from __future__ import annotations
 

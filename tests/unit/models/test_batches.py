@@ -70,7 +70,7 @@ def test_run_hashes_a_shard_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     DistilledData.load(folder)
     assert read == [folder / "shard.safetensors"]
     content = (folder / "shard.safetensors").read_bytes()
-    (folder / "shard.safetensors").write_bytes(content)  # equal content, a new time of writing
+    (folder / "shard.safetensors").write_bytes(content)  # the same bytes, but a newer file
     DistilledData.load(folder)
     assert len(read) == 2
 

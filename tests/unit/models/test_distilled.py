@@ -1,5 +1,4 @@
-"""Shards made in any order become one folder without repeated questions of the base; and a base's predictions
-for given answers."""
+"""Shards written in any order become one folder without repeated questions; scores of given answers."""
 
 from __future__ import annotations
 
@@ -166,7 +165,7 @@ def test_given_answers_get_the_scores_of_their_base(tmp_path: Path, rows: int) -
     assert scored["entropies"][answers] == pytest.approx(distilled.entropies[answers], abs=4e-3)
     assert not scored["entropies"][~answers].any()
     same = scored["top_ids"][answers] == distilled.top_ids[answers]
-    assert same.mean() > 0.99  # except near ties
+    assert same.mean() > 0.99  # except tokens of equal likelihood
     values = scored["top_log_probabilities"][answers]
     assert values == pytest.approx(distilled.top_log_probabilities[answers], abs=1e-2)
 

@@ -1,4 +1,4 @@
-"""Valid recipes, and errors that name an invalid field."""
+"""Recipes of a training: each wrong key is refused by its name."""
 
 from __future__ import annotations
 

@@ -348,7 +348,21 @@ def test_choice_of_a_measured_model_has_certainty_and_unsure(tokenizer: Tokenize
         assert server.ask(min_certainty=2).json()["error"]["param"] == "min_certainty"
 
 
-def test_min_certainty_needs_a_measured_model(running: Running) -> None:
+def test_cut_correction_is_the_text_of_the_prompt_or_a_stream_that_ends_unsure(tokenizer: Tokenizer) -> None:
+    shape = {"edits_prompt": True}
+    with serving(lambda: toy_model(tokenizer, shape, template="plain", eos_rate=0.0)) as server:
+        words = {"messages": [{"role": "user", "content": "a few words"}], "max_tokens": 2}
+        choice = server.ask(**words).json()["choices"][0]
+        assert (choice["message"]["content"], choice["unsure"]) == ("a few words", True)
+        assert "certainty" not in choice
+        again = server.ask(**words).json()["choices"][0]
+        assert again["message"] == choice["message"]
+        *before, last = [event["choices"][0] for event in events(server.ask(**words, stream=True))]
+        assert last["unsure"] is True
+        assert not any("unsure" in each for each in before)
+
+
+def test_min_certainty_is_refused_for_a_model_that_was_not_measured(running: Running) -> None:
     assert "certainty" not in running.ask().json()["choices"][0]
     for stream in (False, True):
         refused = running.ask(min_certainty=0.9, stream=stream)
