@@ -1,4 +1,4 @@
-"""What an answer may become of its prompt when the model edits prompts."""
+"""Allowed answers of a model that edits its prompt."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_kept_words(case: dict[str, Any]) -> None:
 
 
 def test_an_answer_never_gets_stuck_and_keeps_words_in_their_order() -> None:
-    """However far it strays, no kept word has a letter beside it."""
+    """No kept word has a letter next to it, even in answers that differ much from the prompt."""
     draw = np.random.default_rng(1)
     prompt = "Well, Ann O'Hara and Bill, Cate, gave 2 tickets ( $5 ) to silver.io"
     kept = ["Ann", "OHara", "Bill", "Cate", "2", "5", "silver", "io"]

@@ -1,4 +1,4 @@
-"""What all answers begin with is fed behind the prompt, in the same call, and the base checks it."""
+"""The common start of all answers is read in the same call as the prompt, and the base checks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the loop ends (no room, bad input, cancelled, a backend that fails), and what a later call reuses."""
+"""Ends of the loop (no room, bad input, cancelled, a failing backend), and slots that a later call reuses."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_cancelled_while_reading_the_prompt() -> None:
     assert backend.macro_calls == [4, 4, 4]
     backend.before_macro = None
     steps, stats = run(engine, list(range(3, 33)), max_tokens=5)
-    assert stats.reused_tokens == 12  # what had been read is not read again
+    assert stats.reused_tokens == 12  # these tokens are not read again
     assert said(steps) == backend.plain(list(range(3, 33)), 5)
 
 
@@ -113,7 +113,7 @@ def all_lost(context: Groups) -> Groups:
 @pytest.mark.parametrize(
     ("mode", "left"), [("merge", half_done), ("hybrid", all_lost), ("verify", half_done)]
 )
-def test_a_failing_backend_leaves_books_that_agree(mode: str, left: Any) -> None:
+def test_ledger_agrees_with_a_failed_backend(mode: str, left: Any) -> None:
     backend = ScriptedBackend(eos_rate=0)
     engine = Engine(backend)
     with failing(backend, 10, left):

@@ -1,4 +1,4 @@
-"""The loop with a grammar, on a scripted backend that counts what it is asked."""
+"""The loop with a grammar, on a scripted backend that counts its calls."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def loop(grammars: Grammars, tokenizer: Tokenizer) -> Loop:
     return Loop(grammars, tokenizer)
 
 
-def test_an_answer_that_is_forced_from_the_beginning_asks_nobody(loop: Loop) -> None:
+def test_fully_forced_answer_needs_no_base_call(loop: Loop) -> None:
     backend = loop.backend()
     steps, stats, sampler, engine = loop.run(backend, {"json_schema": LONG})
     assert loop.tokenizer.decode(said(steps)) == json.dumps(LONG["const"])
     assert (steps[-1].finish_reason, sampler.grammar.complete) == ("stop", True)
     assert stats.forced_tokens == stats.tokens == stats.first_tokens > 8
     assert (backend.macro_calls, backend.micro_calls) == ([], 0)
-    assert len(engine.unread) == len(PROMPT) + stats.tokens  # whatever comes next reads the prompt, too
+    assert len(engine.unread) == len(PROMPT) + stats.tokens  # the next call reads the prompt, too
 
 
 def test_forced_tokens_at_the_beginning_ride_with_the_prompt(loop: Loop) -> None:
@@ -106,11 +106,11 @@ def test_a_run_of_forced_tokens_rides_in_one_call(loop: Loop, options: dict[str,
     assert backend.macro_calls == [len(PROMPT), 1 + run_length]
     assert (stats.base_calls, stats.micro_steps, stats.forced_tokens) == (1, 0, run_length)
     assert {len(group) for group in backend.context} == {1}
-    # a draft holds the run; otherwise each token is a step of its own
+    # a draft holds the run; otherwise each token is a separate step
     assert len(steps[0].tokens) == (1 + run_length if "mode" in options else 1)
 
 
-def test_one_by_one_every_token_has_a_call_of_its_own(loop: Loop) -> None:
+def test_each_token_has_one_call_without_drafts(loop: Loop) -> None:
     backend = loop.backend()
     _steps, stats, *_ = loop.run(backend, DIGITS, forced="single", confidence=1)
     assert backend.macro_calls == [len(PROMPT)] + [1] * (stats.tokens - 1)
@@ -227,7 +227,7 @@ def test_micro_steps_wait_where_the_draft_vocab_holds_only_suppressed_tokens(loo
         assert said(steps)[1] == y
 
 
-def test_an_error_in_the_middle_takes_back_what_nobody_saw(tokenizer: Tokenizer) -> None:
+def test_error_inside_a_step_removes_undelivered_tokens(tokenizer: Tokenizer) -> None:
     [*_, banned] = tokenizer.encode("the cat")
     chat = toy_model(tokenizer).chat(logit_bias={banned: -100})
     with pytest.raises(InputError, match="banned"):

@@ -1,4 +1,4 @@
-"""What may come next in a structured answer, and its dates and times."""
+"""Allowed next tokens of a structured answer, and its dates and times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fallback(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @settings(max_examples=60)
 @given(schema=schemas, seed=st.integers(0, 2**32))
-def test_whatever_is_allowed_leads_to_an_answer_that_follows_its_schema(
+def test_allowed_tokens_lead_to_a_valid_answer(
     fallback: Tokenizer, schema: dict[str, Any], seed: int
 ) -> None:
     """Also for a tokenizer that puts a space before every text."""
@@ -44,7 +44,7 @@ def test_whatever_is_allowed_leads_to_an_answer_that_follows_its_schema(
 
 @settings(max_examples=60)
 @given(schema=schemas, data=st.data())
-def test_a_place_depends_on_what_was_said_alone(
+def test_state_depends_on_the_answer_tokens_only(
     grammars: Grammars, schema: dict[str, Any], data: st.DataObject
 ) -> None:
     """However it was reached: straight, rewound, or started again in the middle of a forced run."""
@@ -83,7 +83,7 @@ TEXT = "the cat sat on the mat\n\tif x == 1: 日本🙂"
     ],
     ids=["json as models write it", "another layout", "text"],
 )
-def test_what_is_forced_is_as_the_tokenizer_cuts_it(
+def test_forced_tokens_equal_those_of_the_tokenizer(
     grammars: Grammars, tokenizer: Tokenizer, structure: dict[str, Any], text: str
 ) -> None:
     assert walk(start(grammars, **structure), lambda allowed: allowed[0]) == tokenizer.encode(text)
@@ -187,7 +187,7 @@ def test_times_have_a_zone_and_no_leap_second(text: str, allowed: bool) -> None:
         ({"properties": {"format": DAY}}, {"format": "2024-02-29"}, {"format": "2023-02-29"}),
     ],
 )
-def test_schemas_are_followed_so(
+def test_schema_accepts_valid_texts_only(
     grammars: Grammars, tokenizer: Tokenizer, schema: dict[str, Any], allowed: Any, refused: Any
 ) -> None:
     def follows(value: Any) -> bool:
