@@ -76,7 +76,7 @@ def test_answers_come_in_an_event_loop(model: Model) -> None:
 
 
 def test_tasks_wait_for_their_turn_in_order(model: Model) -> None:
-    """Two answers at once raised BusyError."""
+    """A regression: two concurrent answers raised BusyError."""
     texts = ["hello", "tell me more", "and why", "hello"]
     expected = [model.generate(text, max_tokens=20).text for text in texts]
     turns: list[int] = []

@@ -87,7 +87,7 @@ def saved_with_fewer_layers(folder: Path, layers: tuple[int, ...] = (0, 2, 4), *
 
 
 def saved_with_fewer_tokens(folder: Path, size: int = 290, **changes: object) -> Path:
-    """A checkpoint that keeps so many tokens of the base beside it."""
+    """A checkpoint that keeps so many tokens of its base, which is another folder."""
     whole = toy_checkpoint(folder.parent, **changes)
     base = write_hf(folder.parent / "base", whole.model)
     content = read_json(whole.tokenizer)

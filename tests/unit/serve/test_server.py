@@ -362,7 +362,7 @@ def test_cut_correction_is_the_text_of_the_prompt_or_a_stream_that_ends_unsure(t
         assert not any("unsure" in each for each in before)
 
 
-def test_min_certainty_is_refused_for_a_model_that_was_not_measured(running: Running) -> None:
+def test_min_certainty_needs_a_measured_model(running: Running) -> None:
     assert "certainty" not in running.ask().json()["choices"][0]
     for stream in (False, True):
         refused = running.ask(min_certainty=0.9, stream=stream)
