@@ -13,7 +13,7 @@ from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList,
 from transformers.generation.streamers import BaseStreamer
 from transformers.utils.generic import ModelOutput
 
-from hamburger_edge.chat.stream import Stream
+from hamburger_edge.chat.stream import AnswerInputs, Stream
 from hamburger_edge.errors import InputError
 from hamburger_edge.integrations.generation_settings import (
     criteria_of,
@@ -68,7 +68,8 @@ class Loop:
         sampler = ProcessedSampler(settings.sampling, info, processors, prompt, grammar)
         sampler.begin(prompt)
         groups = [(token,) for token in prompt]
-        with Stream(engine, self.turns, groups, settings, sampler, None, reuse="none") as stream:
+        inputs = AnswerInputs(groups, settings, sampler, None, reuse="none")
+        with Stream(engine, self.turns, inputs) as stream:
             for chunk in stream:
                 if chunk.tokens:
                     yield list(chunk.tokens)
