@@ -89,7 +89,7 @@ def test_forced_tokens_equal_those_of_the_tokenizer(
     assert walk(start(grammars, **structure), lambda allowed: allowed[0]) == tokenizer.encode(text)
 
 
-def test_every_alternative_of_shared_prefixes_can_be_said(grammars: Grammars, tokenizer: Tokenizer) -> None:
+def test_every_alternative_of_shared_prefixes_is_allowed(grammars: Grammars, tokenizer: Tokenizer) -> None:
     words = ["the", "then", "the cat", "the cat sat", "the cat sat on the mat"]
     grammar, random, said = start(grammars, json_schema={"enum": words}), np.random.default_rng(0), set()
     for _ in range(40):
@@ -98,7 +98,7 @@ def test_every_alternative_of_shared_prefixes_can_be_said(grammars: Grammars, to
     assert said == {json.dumps(word) for word in words}
 
 
-def test_an_end_token_ends_what_may_end(grammars: Grammars, tokenizer: Tokenizer) -> None:
+def test_end_token_is_allowed_after_a_complete_answer(grammars: Grammars, tokenizer: Tokenizer) -> None:
     grammar = start(grammars, regex="[0-9]{1,3}")
     [digit] = tokenizer.encode("7")
     assert (grammar.complete, bool(grammar.allowed()[EOS])) == (False, False)
