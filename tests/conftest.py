@@ -38,7 +38,7 @@ def unit_tests_first(items: list[pytest.Item], workers: int) -> list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of all processes that run tests. What is in it is made once, by the first that needs it."""
+    """A folder of all processes that run tests. The first process that needs an entry makes it."""
     own = tmp_path_factory.getbasetemp()
     places.shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     return places.shared
@@ -89,7 +89,7 @@ def bundle(bundles: Callable[..., Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """Two workers on this machine; `--ray local` finds it there, and starts none of its own."""
+    """Two workers on this machine; `--ray local` finds it and starts no other."""
     pytest.importorskip("ray", reason="needs the extra [cluster]")
     with Cluster("local", 2, threads=1) as there:
         yield there

@@ -1,4 +1,4 @@
-"""Scores of a base by itself: of a sequence at once, and in pieces through its cache."""
+"""Logits of a base: of a whole sequence in one call, and in pieces through its KV cache."""
 
 from __future__ import annotations
 

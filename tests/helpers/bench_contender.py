@@ -1,4 +1,4 @@
-"""A contender for tests of the process around it, and what contenders of all kinds are given."""
+"""A contender with known figures for tests of its process, and its arguments."""
 
 from __future__ import annotations
 

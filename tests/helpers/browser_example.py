@@ -1,4 +1,4 @@
-"""The example in a browser, served to tests: what was asked for is kept, and bundles can be out of reach."""
+"""The browser example on a test server that records requests and can make bundles unreachable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ready(browser: Browser, seconds: float = 60) -> None:
 
 
 def notice(browser: Browser) -> str:
-    """The page's, once it has one."""
+    """Return the page's notice as soon as it has one."""
     return str(browser.until(lambda: browser.find("#notice").text))
 
 
@@ -31,12 +31,12 @@ class Served:
         self.server = server
         self.url: str = server.url
         self.asked: list[str] = []
-        self.is_reachable = True  # what is under /bundles/
+        self.is_reachable = True  # False: the server drops every request under /bundles/
         self.cuts: dict[str, int] = {}  # path -> bytes after which its next response breaks off
         self.ranges: dict[str, str] = {}  # path -> range of the last request for it that had one
 
     def asked_of(self, bundle: str) -> set[str]:
-        """Names of the files that were asked for since the last look."""
+        """Return the requested file names since the last call."""
         start = f"/bundles/{bundle}/"
         found = {path.removeprefix(start) for path in self.asked if path.startswith(start)}
         self.asked.clear()
@@ -70,7 +70,7 @@ def example(bundles: dict[str, Path]) -> Iterator[Served]:
             if self.headers["Range"]:
                 served.ranges[self.path] = self.headers["Range"]
             if self.path.startswith("/bundles/") and not served.is_reachable:
-                self.close_connection = True  # without a word, as a server that is not there
+                self.close_connection = True  # no response, like an unreachable server
                 return
             if (left := served.cuts.pop(self.path, None)) is not None:
                 self.wfile = Cut(self.wfile, left)

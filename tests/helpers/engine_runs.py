@@ -1,4 +1,4 @@
-"""One call of the loop on a scripted backend, and what must hold after it."""
+"""Run the loop once on a scripted backend, and check its invariants afterwards."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def said(steps: list[Step]) -> list[int]:
 
 
 def check_the_books(engine: Engine, prompt: list[int], steps: list[Step]) -> None:
-    """What was said is what the ledger and the backend hold, slot by slot."""
+    """The ledger and the backend hold prompt and answer, slot by slot."""
     assert engine.ledger.groups == engine.backend.context
     assert [t for g in engine.sequence for t in g] == prompt + said(steps)
     assert engine.ledger.tokens + sum(map(len, engine.unread)) == len(prompt) + len(said(steps))
     assert max(map(len, engine.sequence)) <= engine.info.max_group_tokens
 
 
-Entry = tuple[list[int], int, float, float]  # what precedes, the token that follows, its chance, its floor
+Entry = tuple[list[int], int, float, float]  # context, next token, its chance, its floor
 
 
 def packed_index(*entries: Entry) -> bytes:

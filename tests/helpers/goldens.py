@@ -1,4 +1,4 @@
-"""Answers of this program as goldens for runtimes in other languages: what was asked, and what was said."""
+"""Goldens for runtimes in other languages: requests and this program's answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SAMPLED: tuple[dict[str, Any], ...] = (
     {"confidence": 0.6, "temperature": 0.8, "mode": "hybrid", "seed": 10},
     {"confidence": 1.0, "mode": "merge", "temperature": 0.7, "seed": 6},
 )
-# of prompts that hold what the model would say anyway: it says that again, in drafts copied from there
+# prompts that contain the model's own answer: it drafts by copying from them
 REPEATED: tuple[dict[str, Any], ...] = (
     {"confidence": 0.3, "mode": "verify"},
     {"confidence": 0.3, "mode": "verify", "temperature": 0.7, "seed": 6},

@@ -1,4 +1,4 @@
-"""A call in a process of its own, and what is wrong with how it ended."""
+"""Run one call in a separate process, and classify faults in how it ended."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from hamburger_edge.errors import LONGEST, HamburgerError
 
 class Ended(NamedTuple):
     how: str  # "said", or "refused" by a tidy error of ours, or whatever else happened
-    text: str = ""  # what was returned, or the error's message
+    text: str = ""  # return value or error message
     memory: int = 0  # peak, in KiB
 
 
 def isolated(call: Callable[[], str], seconds: int, waits: int = 15) -> Ended:
-    """It may take so many seconds of a processor, and by the clock, which a busy machine stretches, as many
-    times that as `waits`."""
+    """Run a call with a limit of `seconds` of processor time, and of `waits` times that by the clock."""
     with tempfile.NamedTemporaryFile(prefix="isolated-") as file:
         said = Path(file.name)
         child = os.fork()
@@ -54,7 +53,7 @@ def _called(call: Callable[[], str]) -> tuple[str, str]:
 
 
 def fault(got: Ended, honest: Ended, *, hashed: bool) -> str | None:
-    """What is wrong, if anything. `hashed`: files whose hash could have known that they are damaged."""
+    """Return the fault, or None. `hashed`: the hash of the files could have shown the damage."""
     if got.how not in ("said", "refused"):
         return f"{got.how}: {got.text[:200]}"
     if got.memory > 2 * honest.memory:

@@ -16,15 +16,15 @@ Revisions, Commits = dict[str, str], dict[str, dict[str, bytes]]
 
 
 class LocalHub:
-    """One repository, Org/Name-1.5. `asked` lists the paths of all requests; what is pushed is a commit of
-    its own, whose message is kept."""
+    """One repository, Org/Name-1.5. `asked` lists the paths of all requests. Each push becomes a commit
+    with its message."""
 
     def __init__(self, revisions: Revisions, commits: Commits) -> None:
         self.revisions, self.commits, self.asked = revisions, commits, list[str]()
         self.messages: dict[str, str] = {}
 
     def find(self, path: list[str]) -> tuple[str, bytes] | None:
-        """The commit and the content of what lies at a path."""
+        """Return the commit and the content of a path."""
         match path:
             case ["api", "models", "Org", "Name-1.5"]:
                 return self.find([*path, "revision", "main"])
@@ -46,7 +46,7 @@ class LocalHub:
         return None
 
     def receive(self, path: list[str], body: bytes, address: str) -> dict[str, Any]:
-        """The answer to what is posted."""
+        """Return the response to a POST request."""
         match path:
             case ["api", "repos", "create"]:
                 asked = json.loads(body)

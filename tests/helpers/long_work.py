@@ -1,5 +1,5 @@
-"""Work that writes to a disk and can be stopped anywhere, on toys: it is run, or gone on with, by the same
-call; what it leaves is whole, or is not taken for anything.
+"""Toy runs that write to a disk and can be stopped anywhere. The same call starts or resumes them.
+Their output is complete, or no reader accepts it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from helpers.toys.toy_training import short, toy_trainer
 
 
 class Work(NamedTuple):
-    prepare: Callable[[Path], object]  # makes what it starts from
-    run: Callable[[Path, Path], object]  # from there, into another folder
+    prepare: Callable[[Path], object]  # writes the input
+    run: Callable[[Path, Path], object]  # from the input folder into an output folder
 
 
 def _save_checkpoint(given: Path) -> None:
@@ -42,7 +42,7 @@ def _save_checkpoint(given: Path) -> None:
 
 
 def _export_twice(format: str) -> Callable[[Path, Path], None]:
-    """To a name where nothing is yet, and in the place of the bundle that is there then."""
+    """Export to a free name, then replace that bundle."""
 
     def run(given: Path, made: Path) -> None:
         for _ in range(2):
@@ -54,7 +54,7 @@ def _export_twice(format: str) -> Callable[[Path, Path], None]:
                 verify=False,
                 force=True,
             )
-        assert not list(made.glob(".*")), "what killed ones left is swept up"
+        assert not list(made.glob(".*")), "leftovers of killed exports are deleted"
 
     return run
 
@@ -83,7 +83,7 @@ def _save_bundle(given: Path) -> None:
 
 
 def _talk(given: Path, made: Path) -> None:
-    """Saved after every answer, in the place of the one before."""
+    """Save the session after every answer and resume it from there."""
     made.mkdir(exist_ok=True)
     with hamburger_edge.load(given / "bundle", threads=1) as model:
         chat = model.chat(confidence=0.0, max_tokens=24, ignore_eos=True, seed=0)
@@ -104,7 +104,7 @@ WORKS = {
 
 
 def check(given: Path, made: Path) -> None:
-    """All that looks finished is."""
+    """Every file that looks complete passes its reader's checks."""
     for path in _visible(made):
         if path.name == FILE_NAME:
             check_files(path.parent, load_manifest(path.parent), hashes=True)
@@ -122,7 +122,7 @@ def check(given: Path, made: Path) -> None:
 
 
 def files(made: Path) -> dict[str, str]:
-    """What a run leaves, by its hashes; figures of time aside, and what is sealed with random numbers."""
+    """Return the hashes of a run's files, without durations and randomly sealed content."""
     torch.set_num_threads(1)
     of_the_clock = {"metrics.jsonl", LAST}
     kept = [path for path in _visible(made) if path.name not in of_the_clock]

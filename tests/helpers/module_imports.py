@@ -1,4 +1,4 @@
-"""The modules of the project and what they import of each other, read from their source."""
+"""The modules of the project and their imports of each other, read from their source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from helpers.places import ROOT
 
 PROJECT = "hamburger_edge"
-# What stands beside hamburger_edge/ in the repository and inside it when installed.
+# Folders beside hamburger_edge/ in the repository; inside it when installed.
 SISTERS = ("export", "models", "runtimes")
 
 # Run from the checkout alone; in no wheel.
@@ -33,8 +33,11 @@ def modules() -> dict[str, Path]:
 
 @functools.cache
 def imports(module: str, *, top_level: bool = False) -> frozenset[str]:
-    """Modules of the project that one imports: anywhere, also in functions and for type checking alone and
-    by its full name in a string; or at its top level, where importing it runs them."""
+    """Return the project's modules that one module imports.
+
+    By default these include imports in functions, for type checking only, and by full name in a string.
+    `top_level`: only those that run when the module is imported.
+    """
     tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
     return frozenset(name for name in _imported(tree, top_level) if name in modules() and name != module)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 300  # seconds until a test gives up waiting: never part of what is tested
-PROGRAMS = ROOT / "tests" / "helpers" / "programs"  # run by tests as processes of their own
+PATIENCE = 300  # seconds until a test stops waiting; no assertion depends on it
+PROGRAMS = ROOT / "tests" / "helpers" / "programs"  # run by tests in separate processes
 shared: Path  # of all processes that run tests; set by tests/conftest.py
 
 
@@ -32,7 +32,7 @@ def script(path: Path, name: str = "") -> Any:
 
 
 def names(folder: Path) -> list[str]:
-    """What a folder holds, by name."""
+    """Return the names of a folder's entries."""
     return sorted(path.name for path in folder.iterdir())
 
 

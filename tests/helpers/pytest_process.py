@@ -35,7 +35,7 @@ def _load_profile() -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Print each failure at once, not after the last test."""
+    """Print each failure immediately, not after the last test."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         crash = getattr(report.longrepr, "reprcrash", None)
         print(f"\n{report.nodeid} failed: {crash.message if crash else ''}"[:500], flush=True)

@@ -1,6 +1,6 @@
-"""A backend without a model: a toy language whose next token depends on the tokens so far and nothing else.
+"""A backend without a model: a toy language whose next token depends only on the tokens so far.
 
-It is strict about the protocol (positions, rows, order of micro calls) and counts what it was asked.
+It is strict about the protocol (positions, rows, order of micro calls) and counts its calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server on a port of its own: in a thread of the test's process, or in one of its own."""
+"""A server on a free port: in a thread of the test's process, or in a separate process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Running:
             return client.post("/v1/chat/completions", json=question(text, **fields))
 
     def asking(self, text: str = "Tell", **fields: Any) -> Future[httpx.Response]:
-        """The answer to come, for which a thread of its own asks."""
+        """Send a request from another thread and return its future response."""
         return ThreadPoolExecutor(1).submit(self.ask, text, **fields)
 
     def stop(self) -> None:
@@ -78,7 +78,7 @@ class Program:
 
 @contextmanager
 def served(bundle: Path, *options: str) -> Iterator[Program]:
-    """The command in a process of its own, stopped as people stop it: it ends well and in silence."""
+    """Run the command in a separate process and stop it by Ctrl-C: exit code 0, no traceback."""
     command = [sys.executable, "-m", "hamburger_edge", "serve", str(bundle), "--port", "0", *options]
     with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stderr=log, text=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""From a folder to a model, and what importing the package brings along."""
+"""Load a model from a folder, and import the package without its extras."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def runtimes(monkeypatch: pytest.MonkeyPatch, tokenizer_path: Path) -> dict[str,
         (["manifest.json", "base.gguf", "base.onnx"], "llamacpp", "llamacpp"),
     ],
 )
-def test_load_reads_the_runtime_off_the_folder(
+def test_load_chooses_the_runtime_by_the_folder(
     tmp_path: Path, runtimes: dict[str, Any], files: list[str], backend: str, opened: str
 ) -> None:
     for name in files:
@@ -57,7 +57,7 @@ def test_load_reads_the_runtime_off_the_folder(
     assert (runtimes["name"], runtimes["path"], runtimes["threads"]) == (opened, tmp_path, 2)
 
 
-def test_load_knows_the_built_in_checkpoints(
+def test_load_accepts_built_in_checkpoints(
     tmp_path: Path, runtimes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -71,7 +71,7 @@ def test_load_knows_the_built_in_checkpoints(
         hamburger_edge.load("tiny")
 
 
-def test_load_refuses(tmp_path: Path, runtimes: dict[str, Any]) -> None:
+def test_load_refuses_other_folders(tmp_path: Path, runtimes: dict[str, Any]) -> None:
     with pytest.raises(BundleError, match="hamburger-edge export"):
         hamburger_edge.load(tmp_path / "missing")
     with pytest.raises(BundleError, match=r"neither .* nor"):
@@ -97,7 +97,7 @@ def test_load_refuses(tmp_path: Path, runtimes: dict[str, Any]) -> None:
     ("module", "file", "wanted"),
     [("onnxruntime", "manifest.json", "."), ("torch", "hamburger.json", "'.[export]'")],
 )
-def test_a_missing_package_names_what_brings_it(
+def test_missing_package_error_names_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, file: str, wanted: str
 ) -> None:
     (tmp_path / file).write_text("{}")

@@ -76,7 +76,7 @@ def test_answers_come_in_an_event_loop(model: Model) -> None:
 
 
 def test_tasks_wait_for_their_turn_in_order(model: Model) -> None:
-    """Two answers at once raised BusyError."""
+    """A regression: two concurrent answers raised BusyError."""
     texts = ["hello", "tell me more", "and why", "hello"]
     expected = [model.generate(text, max_tokens=20).text for text in texts]
     turns: list[int] = []
@@ -154,4 +154,4 @@ def test_cancelling_the_task_cancels_the_answer(model: Model) -> None:
             await task
 
     asyncio.run(give_up())
-    assert model.generate("hello", max_tokens=3).tokens  # nobody holds the model
+    assert model.generate("hello", max_tokens=3).tokens  # the model is free

@@ -32,14 +32,14 @@ def speller(tokenizer: Tokenizer, text: str) -> Model:
     return model
 
 
-def test_the_likeliest_tokens_of_an_answer(model: Model) -> None:
+def test_top_log_probabilities_are_those_of_the_answer(model: Model) -> None:
     said = model.generate("hi", max_tokens=9, mode="plain", top_probabilities=2)
     assert [top[0].token for top in said.top_probabilities] == said.tokens
     likeliest = [math.exp(top[0].logprob) for top in said.top_probabilities]
     assert likeliest == pytest.approx(said.probabilities, abs=1e-5)
 
 
-def test_generate_is_the_stream_in_one(model: Model) -> None:
+def test_generate_equals_the_joined_stream(model: Model) -> None:
     chunks = list(model.stream("hello", max_tokens=30))
     result = model.generate("hello", max_tokens=30)
     assert result.groups == [list(chunk.tokens) for chunk in chunks]
@@ -60,7 +60,7 @@ def test_generate_is_the_stream_in_one(model: Model) -> None:
     assert (begun.result().groups, begun.result()) == (result.groups, begun.result())
 
 
-def test_prompts(model: Model) -> None:
+def test_each_form_of_prompt_is_accepted(model: Model) -> None:
     def said(prompt: Any, **options: Any) -> list[int]:
         return model.generate(prompt, max_tokens=5, **options).tokens
 
@@ -91,7 +91,7 @@ def test_prompts(model: Model) -> None:
         ([5] * 600, {}, "600 positions"),
     ],
 )
-def test_bad_input_is_refused_at_once_and_frees_the_model(
+def test_bad_input_is_refused_immediately_and_frees_the_model(
     model: Model, prompt: Any, options: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(InputError, match=named):
@@ -111,7 +111,9 @@ def test_bad_input_is_refused_at_once_and_frees_the_model(
     ],
 )
 @pytest.mark.parametrize("mode", ["merge", "verify"])
-def test_stop_strings(tokenizer: Tokenizer, text: str, stop: Any, expected: str, mode: str) -> None:
+def test_stop_strings_end_the_answer(
+    tokenizer: Tokenizer, text: str, stop: Any, expected: str, mode: str
+) -> None:
     model = speller(tokenizer, text)
     result = model.generate([5, 6], stop=stop, mode=mode)
     assert (result.text, result.finish_reason) == (expected, "stop")
@@ -123,7 +125,7 @@ def test_stop_strings(tokenizer: Tokenizer, text: str, stop: Any, expected: str,
     assert model.inference.engine.ledger.groups == model.backend.context
 
 
-def test_text_that_is_held_back_comes_late_but_comes(tokenizer: Tokenizer) -> None:
+def test_held_back_text_is_delivered_later(tokenizer: Tokenizer) -> None:
     chunks = list(speller(tokenizer, "abSTabcd").stream([5, 6], stop=["STOP"]))
     assert [chunk.text for chunk in chunks] == ["ab", "STabcd", ""]
     chunks = list(speller(tokenizer, "abST").stream([5, 6], stop=["STOP"]))
@@ -135,7 +137,7 @@ def test_text_that_is_held_back_comes_late_but_comes(tokenizer: Tokenizer) -> No
 # One at a time
 
 
-def test_a_second_use_is_refused_until_the_first_ends(model: Model) -> None:
+def test_second_use_is_refused_until_the_first_ends(model: Model) -> None:
     stream = model.stream("hello", max_tokens=20)
     next(stream)
     for use in (model.stream, model.generate, model.chat().send, model.chat().save, model.resume):
@@ -145,7 +147,7 @@ def test_a_second_use_is_refused_until_the_first_ends(model: Model) -> None:
     assert rest == model.generate("hello", max_tokens=20).tokens[-len(rest) :]
 
 
-def test_the_model_is_free_after_close_break_error_and_collection(model: Model) -> None:
+def test_model_is_free_after_close_break_error_and_collection(model: Model) -> None:
     with model.stream("a") as stream:
         next(stream)
     assert (stream.finish_reason, list(stream)) == ("cancelled", [])
@@ -154,7 +156,7 @@ def test_the_model_is_free_after_close_break_error_and_collection(model: Model) 
     model.cancel()
     assert [chunk.finish_reason for chunk in stream] == ["cancelled"]
     assert len(model.backend.macro_calls) == calls  # before the first step
-    model.stream("b")  # never iterated, dropped at once
+    model.stream("b")  # never iterated, dropped immediately
     for chunk in model.stream("c", max_tokens=3):
         if chunk.finish_reason:
             model.generate("d", max_tokens=1)  # free as soon as the last chunk is out
@@ -167,7 +169,7 @@ def test_the_model_is_free_after_close_break_error_and_collection(model: Model) 
     assert model.generate("g", max_tokens=1).tokens
 
 
-def test_cancel_from_another_thread(model: Model) -> None:
+def test_another_thread_cancels_an_answer(model: Model) -> None:
     model.backend.eos_rate = 0.0
     chunks = []
     for chunk in model.stream("hello", max_tokens=200):

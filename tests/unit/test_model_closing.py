@@ -45,7 +45,7 @@ def test_a_signals_handler_may_close_in_the_middle_of_a_step(closed: str, tokeni
 
 
 def test_the_last_step_of_a_closed_answer_has_all_of_its_text(tokenizer: Tokenizer) -> None:
-    """What it held back, as it could begin a stop string, was lost."""
+    """A regression: text that could begin a stop string was lost."""
     options: dict[str, Any] = {"mode": "merge", "confidence": 0.0}
     with toy_model(tokenizer, eos_rate=0.0) as model:
         [group] = model.generate("Tell", max_tokens=model.info.max_group_tokens, **options).groups

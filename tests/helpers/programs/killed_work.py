@@ -1,5 +1,5 @@
-"""Work of `long_work.py` that is killed at random moments. Never may it leave what looks finished and is not;
-at the end it is let finish, and what comes of it is what comes of work that nobody killed.
+"""Kill work of `long_work.py` at random moments. Incomplete output never looks complete. The last run
+finishes, and its output equals that of an undisturbed run.
 
     python killed_work.py WORK KILLS SEED FOLDER
 """

@@ -1,4 +1,4 @@
-"""Push a checkpoint to the hub that HF_ENDPOINT names, and use it from there -> what was said, as JSON."""
+"""Push a checkpoint to the hub that HF_ENDPOINT names, and use it from there -> outputs as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ prompt = HamburgerTokenizer.from_pretrained(checkpoint).apply_chat_template(
 )
 here = model.generate(prompt)[0].tolist()
 there = AutoModelForCausalLM.from_pretrained(NAME).generate(prompt)[0].tolist()
-HamburgerForCausalLM.from_pretrained("tiny")  # which is here: no hub is asked
+HamburgerForCausalLM.from_pretrained("tiny")  # a local model: no request to the hub
 HamburgerTokenizer.from_pretrained("tiny")
 text = pipeline("text-generation", model=NAME)(CHAT, do_sample=False)[0]["generated_text"][-1]["content"]
 print(json.dumps({"commit": commit, "here": here, "there": there, "text": text}))

@@ -1,5 +1,5 @@
-"""A GPU where there is none: tensors that say they are on one, are computed with on the CPU, and refuse what
-such tensors refuse, above all to meet one that is elsewhere."""
+"""A simulated GPU: tensors report its device and are computed on the CPU. Like real GPU tensors they refuse
+operations with tensors of another device."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OnGpu(torch.Tensor):
     def tolist(self) -> Any:
         return self.values.tolist()
 
-    def __reduce_ex__(self, protocol: Any) -> Any:  # a file is read back where it is told to be
+    def __reduce_ex__(self, protocol: Any) -> Any:  # map_location chooses the device when a file is read
         return self.values.__reduce_ex__(protocol)
 
     @classmethod
@@ -77,7 +77,7 @@ def compute(operator: Any, args: Any, kwargs: Any) -> Any:
 
 
 def simulate() -> torch.device:
-    """From here on this process has a GPU, of a type of its own."""
+    """Give this process a GPU of a new device type."""
     _setup_privateuseone_for_python_backend("gpu")
     torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=) makes it here and moves it
     _Everywhere().__enter__()

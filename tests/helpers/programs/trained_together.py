@@ -1,5 +1,4 @@
-"""Run as one of several processes: trains toys together with the others, one after another, and says what
-each ended up with.
+"""Train toys as one of several processes, one training after another, and print the result of each.
 
 trained_together.py OUT MINUTES plain|shared|divided ...    all but plain: a step is as large however many
                                                             processes there are
@@ -20,7 +19,7 @@ from helpers.toys.toy_training import SHARED, SHORT, toy_trainer
 
 
 def train(out: Path, minutes: float, how: str) -> Processes:
-    learns = ("micro", "stop_head", "embedder")  # which nothing reaches: there are no cuts
+    learns = ("micro", "stop_head", "embedder")  # the embedder gets no gradient: there are no cuts
     plain = Stage("plain", learns, epochs=0.5, learning_rate=1e-3)
     recipe = replace(SHORT, stages=(plain,), precision="fp32") if how == "plain" else SHARED
     conversations = 120 if how == "plain" else 300

@@ -1,4 +1,4 @@
-"""Manifests of bundles, changed and written with a right sha256 of their own."""
+"""Changed manifests of bundles, written with a correct sha256."""
 
 from __future__ import annotations
 

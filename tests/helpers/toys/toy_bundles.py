@@ -23,10 +23,10 @@ from helpers.toys import toy_tokenizers
 from helpers.toys.toy_checkpoints import save, write_hf
 from helpers.toys.toy_models import toy_model
 
-# The exporter reads its table of operators anew for every graph: a quarter of what exporting a toy takes.
+# The exporter reads its table of operators again for each graph: a quarter of a toy's export time.
 ONNXRegistry.from_torchlib = classmethod(functools.cache(ONNXRegistry.from_torchlib.__func__))  # type: ignore[attr-defined, method-assign]
 
-# of a toy checkpoint: what most tests of exporting ask for, so that they share bundles; and the least
+# changes of a toy checkpoint that most tests of exporting use, so that they share bundles
 CHANGES = {"draft_vocab_size": 40, "context_length": 2600, "num_layers": 2}
 EXPORTED = ("precision", "flavor", "kv_cache_dtype")  # options of the export
 ONE_LAYER = {"num_layers": 1, "micro_layers": 1, "taps": (0,)}
@@ -53,8 +53,8 @@ MERGING_GEMMA = {**GEMMA, "window": 8, "draft_vocab_size": 100, "stop_bias": -2.
 
 
 def toy_checkpoint(folder: Path, *, stop_bias: float = 0.0, **changes: object) -> Checkpoint:
-    """A random HAMburger that knows the byte-level toy tokenizer and ChatML; its stop head, which gives about
-    a half to everything, may lean to one side."""
+    """A random HAMburger with the byte-level toy tokenizer and ChatML. Its stop head returns chances of about
+    a half; `stop_bias` shifts them."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = toy_tokenizers.byte_level(folder)
     vocab_size = Tokenizer(tokenizer).vocab_size
@@ -74,7 +74,7 @@ def save_toy(folder: Path, toy: Checkpoint, **changes: object) -> Path:
 
 
 def saved_with_fewer_layers(folder: Path, layers: tuple[int, ...] = (0, 2, 4), **changes: object) -> Path:
-    """A checkpoint that keeps these of the five layers of the base beside it, and changes one of them."""
+    """A checkpoint that keeps these of its base's five layers and changes one; the base is another folder."""
     whole = toy_checkpoint(folder.parent, num_layers=5, **changes)
     base = write_hf(folder.parent / "base", whole.model)
     few = toy_checkpoint(folder.parent, num_layers=len(layers), seed=1, **changes)
@@ -87,7 +87,7 @@ def saved_with_fewer_layers(folder: Path, layers: tuple[int, ...] = (0, 2, 4), *
 
 
 def saved_with_fewer_tokens(folder: Path, size: int = 290, **changes: object) -> Path:
-    """A checkpoint that keeps so many tokens of the base beside it."""
+    """A checkpoint that keeps so many tokens of its base, which is another folder."""
     whole = toy_checkpoint(folder.parent, **changes)
     base = write_hf(folder.parent / "base", whole.model)
     content = read_json(whole.tokenizer)

@@ -94,7 +94,7 @@ def lightning_state(model: Hamburger) -> dict[str, torch.Tensor]:
 
 
 def write_lightning(path: Path, **changes: Any) -> Path:
-    """A Lightning file with its base's configuration, tokenizer and markup beside it."""
+    """A Lightning file in a folder with its base's configuration, tokenizer and markup."""
     path.parent.mkdir(parents=True)
     tokenizer = byte_level(path.parent)
     vocab_size = Tokenizer.from_file(str(tokenizer)).get_vocab_size()

@@ -1,4 +1,4 @@
-"""A toy base that talks to itself."""
+"""A toy base that generates both sides of a conversation."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class DataFiles:
         vocab: int = 97,
         seed: int = 0,
     ) -> DistilledData:
-        """What is left out is random; the written token is not always the base's first choice."""
+        """Omitted arrays are random; the written token is not always the base's first choice."""
         draw = np.random.default_rng(seed)
         flat = np.concatenate([np.asarray(r, dtype=np.uint8) for r in roles])
         n = len(flat)
@@ -69,7 +69,7 @@ def first_batch(data: DistilledData, numbers: Iterable[int] | None = None, **cha
 def ladders(conversations: int, *, vocab: int = 97, seed: int = 0) -> DistilledData:
     """Question: a start and a stride, in 5 template tokens. Answer: start, start + stride, ... and the end.
 
-    The "base" is certain of all but the answer's first token, which it knows with probability 0.6.
+    The "base" is certain of all but the answer's first token, which has probability 0.6.
     """
     draw = np.random.default_rng(seed)
     ids, roles, entropies, certain = [], [], [], []

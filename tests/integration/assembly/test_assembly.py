@@ -55,7 +55,7 @@ def exported(folder: Path, **changes: object) -> tuple[Path, Path]:
     ],
     ids=["draft vocabulary, tied head", "head of its own, single tokens", "no draft vocabulary"],
 )
-def test_a_checkpoint_is_assembled(changes: dict[str, object], tmp_path: Path) -> None:
+def test_assembled_bundle_equals_the_exported_one(changes: dict[str, object], tmp_path: Path) -> None:
     checkpoint, bundle = exported(tmp_path, **changes)
     assert assembled(checkpoint, tmp_path / "assembled") == contents(bundle)
 
@@ -69,7 +69,7 @@ def test_checkpoint_that_keeps_parts_of_its_base_is_assembled(
     assert assembled(checkpoint, tmp_path / "assembled") == contents(bundle)
 
 
-def test_the_terms_of_a_base_are_in_the_assembled_bundle(tmp_path: Path) -> None:
+def test_terms_of_the_base_are_in_the_assembled_bundle(tmp_path: Path) -> None:
     """Also if they came to the checkpoint after its assembly; the bundle's sessions stay valid."""
     checkpoint, bundle = exported(tmp_path)
     before = load_manifest(bundle)
@@ -111,7 +111,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_equal_checkpoints_share_one_bundle(home: Path, tmp_path: Path) -> None:
-    """A regression: each environment left a bundle of its own."""
+    """A regression: each environment left another bundle."""
     copies = [Path(shutil.copytree(ZOO / "tiny", tmp_path / place / "tiny")) for place in ("here", "there")]
     bundles = {assembled_bundle(checkpoint) for checkpoint in [ZOO / "tiny", *copies]}
     assert names(home / "bundles") == [bundle.name for bundle in bundles]
@@ -126,14 +126,14 @@ def test_changed_recommendation_reaches_the_cached_bundle(home: Path, tmp_path: 
             assert model.info.recommended.confidence == confidence
 
 
-def test_first_use_deletes_what_a_killed_one_left(home: Path) -> None:
+def test_first_use_deletes_leftovers_of_a_killed_one(home: Path) -> None:
     bundle = assembled_bundle(ZOO / "tiny")
     bundle.rename(bundle.with_name(f".{bundle.name}.0123abcd.partial"))
     assert assembled_bundle(ZOO / "tiny") == bundle
     assert names(bundle.parent) == [bundle.name]
 
 
-def test_assemblies_are_of_int8_and_of_nothing_else(tmp_path: Path) -> None:
+def test_assembly_supports_int8_only(tmp_path: Path) -> None:
     for precision, flavor in (("int4", "fused"), ("fp32", "fused"), ("int8", "portable")):
         with pytest.raises(InputError, match="--precision int8"):
             export_checkpoint("tiny", "unwritten", precision=precision, flavor=flavor, assembly=True)
@@ -147,7 +147,7 @@ def test_assemblies_are_of_int8_and_of_nothing_else(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_built_in_models_are_what_was_exported(name: str, tmp_path: Path) -> None:
+def test_built_in_models_equal_their_exports(name: str, tmp_path: Path) -> None:
     """The manifest that comes along has the hash of every file of the export."""
     if name != "tiny" and not is_complete(base_folder("smollm2-135m")):
         pytest.skip("the base is not here: hamburger-edge fetch smollm2-135m")
@@ -161,7 +161,7 @@ def test_built_in_models_are_what_was_exported(name: str, tmp_path: Path) -> Non
     assert ours == theirs
 
 
-def test_a_built_in_model_is_exported_so_again(tmp_path: Path) -> None:
+def test_built_in_model_is_exported_identically_again(tmp_path: Path) -> None:
     bundle = export_checkpoint(load_checkpoint("tiny"), tmp_path / "bundle", precision="int8", verify=False)
     assert assembled(ZOO / "tiny", tmp_path / "assembled") == contents(bundle)
 

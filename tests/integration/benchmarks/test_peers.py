@@ -51,7 +51,7 @@ def ours(source: Source) -> list[tuple[list[int], tuple[int, ...]]]:
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_a_peer_says_what_we_say(name: str, source: Source, ours: Any, peer_of: PeerOf) -> None:
+def test_peer_generates_our_tokens(name: str, source: Source, ours: Any, peer_of: PeerOf) -> None:
     peer, facts = peer_of(name, source)
     assert facts.precision in ("fp32", "f32")
     for prompt, answer in ours:
@@ -73,7 +73,7 @@ def test_a_peer_says_what_we_say(name: str, source: Source, ours: Any, peer_of: 
     assert peer.weight_bytes().macro > 1_000_000  # of tiny's 1.1M parameters in four bytes each
 
 
-def test_lookup_needs_fewer_forwards_where_text_repeats(source: Source, peer_of: PeerOf) -> None:
+def test_lookup_needs_fewer_forwards_for_repeated_text(source: Source, peer_of: PeerOf) -> None:
     (plain, _), (lookup, _) = peer_of("llama.cpp", source), peer_of("llama.cpp-lookup", source)
     prompt = [5, 9, 40, 41, 42] * 4
     one, many = plain.turn(prompt, 40), lookup.turn(prompt, 40)
@@ -85,7 +85,7 @@ def test_lookup_needs_fewer_forwards_where_text_repeats(source: Source, peer_of:
 
 
 @pytest.mark.parametrize("name", [name for name in PEERS if name not in EXACT])
-def test_a_peer_is_measured_at_its_own_precisions(name: str, source: Source, peer_of: PeerOf) -> None:
+def test_peer_is_measured_at_its_precisions(name: str, source: Source, peer_of: PeerOf) -> None:
     precision = PEERS[name].options["precision"]
     with pytest.raises(InputError, match="float32 only"):
         peer_of(name, source)
@@ -95,7 +95,7 @@ def test_a_peer_is_measured_at_its_own_precisions(name: str, source: Source, pee
     assert len(peer.turn([5, 9, 40, 41], 8, "").tokens) == 8
 
 
-def test_a_bundles_own_precision_is_measured_once(source: Source) -> None:
+def test_precision_of_the_bundle_is_measured_once(source: Source) -> None:
     pytest.importorskip("llama_cpp")
     from hamburger_edge.benchmarks.peers.llama_cpp import Llama
 
@@ -104,7 +104,7 @@ def test_a_bundles_own_precision_is_measured_once(source: Source) -> None:
 
 
 @pytest.mark.parametrize("family", ["qwen2", "untied-llama3-scaling", "gemma3"])
-def test_the_hugging_face_folder_reads_back_as_the_same_base(
+def test_hugging_face_folder_is_read_back_as_the_same_base(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
@@ -130,7 +130,7 @@ def test_the_hugging_face_folder_reads_back_as_the_same_base(
     assert all(torch.equal(tensor, state[name]) for name, tensor in base.state.items())
 
 
-def test_a_tuned_gemma_keeps_the_keys_of_its_gguf_file(tmp_path: Path) -> None:
+def test_tuned_gemma_keeps_the_keys_of_its_gguf_file(tmp_path: Path) -> None:
     from gguf import GGMLQuantizationType
     from helpers.toys.gguf_files import write_gguf
     from helpers.toys.toy_bundles import GEMMA, toy_checkpoint
@@ -154,7 +154,7 @@ def test_a_tuned_gemma_keeps_the_keys_of_its_gguf_file(tmp_path: Path) -> None:
         base_gguf.own_gguf(tuned)
 
 
-def test_forms_are_kept_and_without_time_not_built(source: Source, tmp_path: Path) -> None:
+def test_converted_files_are_kept_and_not_built_without_time(source: Source, tmp_path: Path) -> None:
     hurried = dataclasses.replace(source, forms=tmp_path, build=False)
     with pytest.raises(InputError, match=r"not built yet: run once without  --quick"):
         peers_weights.hugging_face(hurried)
@@ -164,7 +164,7 @@ def test_forms_are_kept_and_without_time_not_built(source: Source, tmp_path: Pat
     assert (made / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_another_graft_on_the_same_base_shares_its_forms(tmp_path: Path) -> None:
+def test_grafts_on_one_base_share_converted_files(tmp_path: Path) -> None:
     import shutil
 
     tiny = resolve("tiny")
@@ -179,7 +179,7 @@ def test_another_graft_on_the_same_base_shares_its_forms(tmp_path: Path) -> None
     assert peers_weights.folder_of(weights.parent) != a
 
 
-def test_weights_of_a_bundle_are_counted_as_they_are_read(source: Source) -> None:
+def test_weight_bytes_are_those_read_per_step(source: Source) -> None:
     """tiny in float32: embeddings are gathered once in the embedder, and read whole as the head."""
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
@@ -194,7 +194,7 @@ def test_weights_of_a_bundle_are_counted_as_they_are_read(source: Source) -> Non
     assert 0.95 * merger <= read.embed <= 1.05 * merger
 
 
-def test_tables_that_rows_are_gathered_from_are_not_read_whole(tmp_path: Path) -> None:
+def test_embedding_tables_are_not_counted_as_read(tmp_path: Path) -> None:
     """A table that is reshaped first is still only gathered from; one that is also multiplied is read."""
     import numpy as np
     from onnx import TensorProto, helper, numpy_helper, save
@@ -218,7 +218,7 @@ def test_tables_that_rows_are_gathered_from_are_not_read_whole(tmp_path: Path) -
     assert onnx_weight_bytes(tmp_path / "toy.onnx") == 4 * (10 * 4 + 4 * 4)
 
 
-def test_a_contender_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch, source: Source) -> None:
+def test_contender_runs_in_a_separate_process(monkeypatch: pytest.MonkeyPatch, source: Source) -> None:
     monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     process = Process("helpers.bench_contender:Contender", source, {})
     try:

@@ -82,7 +82,7 @@ def test_our_answers_are_counted(source: Source, model: Model, question: str) ->
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_a_peer_answers_as_we_do(name: str, source: Source, model: Model, peer_of: PeerOf) -> None:
+def test_peer_gives_our_answers(name: str, source: Source, model: Model, peer_of: PeerOf) -> None:
     """Up to the end token, and under the schema in our layout."""
     (peer, _), ours = peer_of(name, source), AnsweringModel(source, backend="onnx", model=model)
     for question in QUESTIONS * 2:  # nothing is left of the answer before
@@ -105,7 +105,7 @@ def test_a_peer_answers_as_we_do(name: str, source: Source, model: Model, peer_o
             assert theirs.base_calls < len(theirs.tokens) / 2
 
 
-def test_the_whole_command(
+def test_command_writes_the_report(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Processes, turns, table and JSON; peers that are not installed are named."""

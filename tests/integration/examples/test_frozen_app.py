@@ -22,7 +22,7 @@ FREEZING = ("pyinstaller", "pyinstaller-hooks-contrib", "altgraph", "setuptools"
 # Part of every Linux system; PyInstaller leaves them out.
 LIBRARIES = Path("/lib/x86_64-linux-gnu")
 SYSTEM = ("libc", "libdl", "libm", "libpthread", "libresolv", "librt", "libutil", "libz", "ld-linux-x86-64")
-# The first process of its own file systems: mounts /proc for ONNX Runtime, then changes the root.
+# The first process of a new mount namespace: mount /proc for ONNX Runtime, then change the root.
 ENTER = 'mount -t proc proc "$0/proc" && exec env -i "$(command -v chroot)" "$0" /app/app "$@"'
 
 pytestmark = [

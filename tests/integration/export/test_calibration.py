@@ -88,7 +88,7 @@ def test_covariances_are_those_of_whole_passes(
     assert {name for name in expected if not name.startswith("stop_head.")} == measured
 
 
-def test_a_checkpoint_may_bring_text_of_its_own(tiny: Checkpoint, tmp_path: Path) -> None:
+def test_calibration_text_of_the_checkpoint_is_used(tiny: Checkpoint, tmp_path: Path) -> None:
     text = [
         CalibrationExample("What is 7 plus 8?", "7 plus 8 is 15."),
         CalibrationExample("Hi!", "Hello, you.", "Be brief."),
@@ -112,7 +112,7 @@ def test_a_checkpoint_may_bring_text_of_its_own(tiny: Checkpoint, tmp_path: Path
 
 
 @pytest.mark.parametrize(("conversations", "to_fit", "to_judge"), [(0, 128, 26), (11, 11, 26), (12, 10, 2)])
-def test_a_verdict_is_given_on_text_that_nothing_was_fitted_to(
+def test_parity_text_differs_from_the_calibration_text(
     tiny: Checkpoint, tmp_path: Path, conversations: int, to_fit: int, to_judge: int
 ) -> None:
     """Weights and cache ranges were fitted to the very conversations that judged them."""
@@ -134,7 +134,7 @@ def test_covariances_of_some_layers_are_of_their_stages_alone(tiny: Checkpoint) 
 
 
 def test_export_holds_the_covariances_of_one_layer(tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It held those of all layers at once: 6.4 GB for a base of a billion weights."""
+    """A regression: it held those of all layers, 6.4 GB for a base of a billion weights."""
     alive: weakref.WeakSet[InputCovariance] = weakref.WeakSet()
     counts: list[int] = []
 

@@ -1,4 +1,4 @@
-"""GGUF files say what the model says, read back by the gguf package and by llama.cpp itself."""
+"""GGUF files compute the model's answers, read back by the gguf package and by llama.cpp."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SCALING = RopeScaling(8.0, 1.0, 4.0, 64)
     ],
     ids=["token", "slot", "q8_0"],
 )
-def test_the_parity_gate_runs_llama_cpp(
+def test_parity_gate_runs_llama_cpp(
     precision: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("llama_cpp")
@@ -58,7 +58,7 @@ def test_the_parity_gate_runs_llama_cpp(
     ("precision", "matrix", "head"),
     [("fp16", "F16", "F16"), ("int8", "Q8_0", "Q8_0"), ("q4_0", "Q4_0", "Q8_0"), ("int4", "Q4_1", "Q8_0")],
 )
-def test_types_of_each_precision(precision: str, matrix: str, head: str) -> None:
+def test_each_precision_has_its_tensor_types(precision: str, matrix: str, head: str) -> None:
     """Names of graphs' precisions mean the nearest type."""
     folder, _ = gguf_bundle(precision, position_rule="slot", intermediate_size=72)
     kinds = {
@@ -86,12 +86,12 @@ def test_types_of_each_precision(precision: str, matrix: str, head: str) -> None
         ({"position_rule": "token", "rope_scaling": SCALING}, "no Llama 3 rope scaling"),
     ],
 )
-def test_what_llama_cpp_cannot_run_is_refused(changes: dict[str, Any], reason: str) -> None:
+def test_unsupported_model_is_refused(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=f"{reason}.*--format onnx"):
         check_supported(toy_config(**changes))
 
 
-def test_plain_llama_cpp_runs_the_base_as_an_ordinary_model() -> None:
+def test_plain_llama_cpp_runs_the_base() -> None:
     """Tokens in, logits out; the tokenizer and the template are in the file."""
     llama_cpp = pytest.importorskip("llama_cpp")
     folder, checkpoint = gguf_bundle(position_rule="slot", rope_scaling=SCALING)
@@ -115,7 +115,7 @@ def test_plain_llama_cpp_runs_the_base_as_an_ordinary_model() -> None:
     llama.close()
 
 
-def test_a_byte_fallback_vocabulary_cuts_text_the_same(tmp_path: Path) -> None:
+def test_byte_fallback_vocabulary_gives_equal_tokens(tmp_path: Path) -> None:
     llama_cpp = pytest.importorskip("llama_cpp")
     tokenizer = toy_tokenizers.byte_fallback(tmp_path)
     size = Tokenizer(tokenizer).vocab_size
@@ -131,7 +131,7 @@ def test_a_byte_fallback_vocabulary_cuts_text_the_same(tmp_path: Path) -> None:
     llama.close()
 
 
-def test_an_unknown_way_to_cut_text_is_a_warning(tmp_path: Path) -> None:
+def test_unknown_pre_tokenizer_is_a_warning(tmp_path: Path) -> None:
     tokenizer = toy_tokenizers.byte_level(tmp_path)
     description = {**json.loads(tokenizer.read_text()), "pre_tokenizer": {"type": "Whitespace"}}
     tokenizer.write_text(json.dumps(description))
@@ -140,7 +140,7 @@ def test_an_unknown_way_to_cut_text_is_a_warning(tmp_path: Path) -> None:
         add_vocabulary(GGUFBuilder(tmp_path / "x.gguf", "llama", "base", "x"), tokenizer, size, ())
 
 
-def test_files_can_be_written_where_they_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_written_without_llama_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     monkeypatch.setattr(llama_library, "_library", lambda: llama_library.Library(False))
     with pytest.warns(HamburgerWarning, match=r"not compared: .*pip install '\.\[llamacpp\]'"):

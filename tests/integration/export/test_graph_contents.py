@@ -64,7 +64,7 @@ def test_graphs_have_the_declared_inputs_and_outputs(bundles: Callable[..., Path
     assert "positions" not in [tensor.name for tensor in without_gaps.inputs]
 
 
-def test_what_two_graphs_need_is_stored_once(bundles: Callable[..., Path]) -> None:
+def test_weights_of_two_graphs_are_stored_once(bundles: Callable[..., Path]) -> None:
     found = graphs(bundles(**WIDE))
 
     def places(graph: str, part: str) -> set[tuple[int, int]]:
@@ -78,7 +78,7 @@ def test_what_two_graphs_need_is_stored_once(bundles: Callable[..., Path]) -> No
     assert places("base", "stop_head") == places("micro_decoder", "stop_head") != set()
 
 
-def test_the_int8_draft_vocab_head_is_a_tile_of_the_head(bundles: Callable[..., Path]) -> None:
+def test_int8_draft_vocab_head_is_a_tile_of_the_head(bundles: Callable[..., Path]) -> None:
     """And the embeddings, which are looked up by rows, are stored once for both graphs that do."""
     found = graphs(bundles(precision="int8", **WIDE))
     int8 = {
@@ -91,7 +91,7 @@ def test_the_int8_draft_vocab_head_is_a_tile_of_the_head(bundles: Callable[..., 
     assert operators & {"DynamicQuantizeMatMul", "MatMulNBits"} == {"DynamicQuantizeMatMul"}
 
 
-def test_nothing_of_this_machine_is_in_a_bundle(bundles: Callable[..., Path]) -> None:
+def test_bundle_contains_no_path_of_this_machine(bundles: Callable[..., Path]) -> None:
     here = [str(ROOT).encode(), str(Path.home()).encode() + b"/", b"site-packages"]
     for path in bundles(**CHANGES).iterdir():
         content = path.read_bytes()
@@ -103,16 +103,16 @@ def test_nothing_of_this_machine_is_in_a_bundle(bundles: Callable[..., Path]) ->
     [CHANGES, {**CHANGES, "precision": "int8"}, {**CHANGES, "precision": "int4"}, PORTABLE],
     ids=["fp32", "int8", "int4", "portable"],
 )
-def test_onnx_runtime_has_nothing_to_complain_about(
+def test_onnx_runtime_opens_the_graphs_without_a_warning(
     changes: dict[str, object], bundles: Callable[..., Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It warns of every constant that nothing uses, whoever opens the graph."""
+    """ONNX Runtime warns of every unused constant whenever a graph is opened."""
     for graph in bundles(**changes).glob("*.onnx"):
         ort.InferenceSession(graph)
     assert "Removing initializer" not in capfd.readouterr().err
 
 
-def test_the_portable_flavour_at_4_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_portable_flavor_works_at_4_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Standard operators alone; two weights a byte, in the weight file too, which the parity gate reads."""
     monkeypatch.setattr(weight_file, "INLINE", 64)
     checkpoint = toy_checkpoint(tmp_path / "checkpoint", **{**CHANGES, **ONE_LAYER})
@@ -144,7 +144,7 @@ def test_fused_graphs_norm_a_sum_in_one_operator(bundles: Callable[..., Path]) -
 
 
 @pytest.mark.parametrize("kv", ["fp32", "fp16"])
-def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, bundles: Callable[..., Path]) -> None:
+def test_attention_operator_rotates_except_for_cuda(kv: str, bundles: Callable[..., Path]) -> None:
     """CUDA's operator, whose cache has 16 bits, takes the cache's length for a position: no gaps."""
     nodes = graphs(bundles(precision="int8", kv_cache_dtype=kv, **CHANGES))["base"].graph.node
     layers = CHANGES["num_layers"]
@@ -158,8 +158,8 @@ def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, bundles: 
 
 
 @pytest.mark.parametrize("K", [96, 576])
-def test_a_layer_on_its_own_grid_computes_what_it_stands_for(K: int, tmp_path: Path) -> None:
-    """Through ONNX Runtime; rows whose blocks have means of their own, since these are what is added."""
+def test_layer_on_its_own_grid_computes_the_same(K: int, tmp_path: Path) -> None:
+    """Computed by ONNX Runtime, with rows whose blocks differ in their means, which the grid adds."""
     plan = dataclasses.replace(plan_for("int4"), grid=32)
     form = Former(plan, packed=True).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
     assert isinstance(form, GridForm)
@@ -174,13 +174,13 @@ def test_a_layer_on_its_own_grid_computes_what_it_stands_for(K: int, tmp_path: P
     assert np.square(out - wanted).mean() < 0.02**2 * np.square(wanted).mean()  # inputs are rounded to 8 bits
 
 
-def test_a_base_for_speed_is_planned_so(tmp_path: Path) -> None:
+def test_plan_for_speed_has_its_precisions(tmp_path: Path) -> None:
     checkpoint = toy_checkpoint(tmp_path / "toy", hidden_size=64, **ONE_LAYER)
     bundle = export(checkpoint, tmp_path / "fast", precision="int4", prefer="speed")
     assert load_manifest(bundle).precision == plan_for("int4", prefer="speed")
 
 
-def test_graphs_and_weights_that_are_not_what_the_manifest_lists(
+def test_graphs_that_differ_from_the_manifest_are_refused(
     bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
     """Each is one line that names the place, whatever ONNX Runtime makes of it."""

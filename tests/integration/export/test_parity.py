@@ -43,7 +43,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 
 def altered(checkpoint: Checkpoint, *, noise: float = 0.0, micro: float = 0.0) -> TorchBackend:
-    """Scores off by so much, at random: a graph that is rounded too coarsely, and wired right."""
+    """Add random noise to the scores, like a correct graph with too coarse rounding."""
     backend = TorchBackend(checkpoint.model, cache_slots=256)
     macro, step, random = backend.macro, backend.micro, np.random.default_rng(0)
 
@@ -72,7 +72,7 @@ def measured(checkpoint: Checkpoint, exported: TorchBackend, precision: str = "i
     [{}, {"precision": "fp16"}, {"precision": "int8"}, {"precision": "int4"}],
     ids=["fp32", "fp16", "int8", "int4"],
 )
-def test_the_same_model_passes_and_at_float32_word_for_word(
+def test_equal_model_passes_the_gate_with_equal_tokens(
     made: dict[str, str], bundles: Callable[..., Path], checkpoint: Checkpoint
 ) -> None:
     bundle = bundles(**made, **CHANGES)
@@ -109,7 +109,7 @@ def shift_first(value: torch.Tensor) -> torch.Tensor:
         ),
     ],
 )
-def test_a_difference_is_named(
+def test_difference_is_named_with_tensor_and_size(
     made: dict[str, str], weight: str, change: Any, message: str, bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
     other = toy_checkpoint(tmp_path, **CHANGES)
@@ -120,15 +120,15 @@ def test_a_difference_is_named(
         check_parity(bundle, load_manifest(bundle), other)
 
 
-def test_proposals_are_judged_on_text_too(checkpoint: Checkpoint) -> None:
+def test_drafts_are_compared_on_text(checkpoint: Checkpoint) -> None:
     reference = TorchBackend(checkpoint.model, cache_slots=200)
     text = [([5, 6, 7], [(8, 9, 10), (11, 12), (13,)])]
     same, wrong = (read(reference, altered(checkpoint, micro=micro), text) for micro in (0.0, 3.0))
     assert same.surprise == wrong.surprise
-    assert abs(same.micro_surprise) < 1e-6 < abs(wrong.micro_surprise)  # the reference reads all at once
+    assert abs(same.micro_surprise) < 1e-6 < abs(wrong.micro_surprise)  # the reference: one call
 
 
-def test_the_gate_asks_what_the_model_was_made_for(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_gate_uses_prompts_of_the_task(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """A task model's scores mean nothing after questions of a chat, and no model is fitted to noise."""
     own = replace(checkpoint, folder=tmp_path)
     first = [token for parts in list(calibration_texts(own))[8] for groups in parts for token in groups]
@@ -156,7 +156,7 @@ def test_coarser_embeddings_pass_with_a_float32_base(checkpoint: Checkpoint, tmp
         ("merge_residual", "last"),
     ],
 )
-def test_another_model_is_refused(
+def test_other_model_is_refused(
     name: str, value: Any, bundles: Callable[..., Path], checkpoint: Checkpoint
 ) -> None:
     bundle = bundles(**CHANGES)
@@ -166,7 +166,7 @@ def test_another_model_is_refused(
         check_parity(bundle, other, checkpoint)
 
 
-def test_other_text_around_the_graphs_is_refused(
+def test_other_tokenizer_or_template_is_refused(
     bundles: Callable[..., Path], checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     bundle = bundles(**CHANGES)
@@ -184,7 +184,7 @@ def test_other_text_around_the_graphs_is_refused(
 @pytest.mark.parametrize(
     ("max_group_tokens", "merge_residual", "system"), [(1, "mean", ""), (26, "last", "much to say, " * 300)]
 )
-def test_odd_checkpoints_pass(
+def test_unusual_checkpoints_pass(
     max_group_tokens: int, merge_residual: str, system: str, tmp_path: Path
 ) -> None:
     """Groups as short and as long as may be; a system text that is cut; end tokens named twice count once."""
@@ -215,9 +215,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quality, "judging_texts", lambda checkpoint: list(judging_texts(checkpoint))[::7])
 
 
-def test_a_loss_is_measured_and_judged(checkpoint: Checkpoint, few: None) -> None:
+def test_loss_is_measured_and_limited(checkpoint: Checkpoint, few: None) -> None:
     """Independent noise of deviation s moves a flat distribution by about s^2 / 2 nats."""
-    nothing = Loss(1.0, pytest.approx(0.0, abs=1e-9))  # the reference takes all micro steps at once
+    nothing = Loss(1.0, pytest.approx(0.0, abs=1e-9))  # the reference takes all micro steps in one call
     found = measured(checkpoint, altered(checkpoint), "fp32")
     assert found.base == Loss(1.0, 0.0)
     assert found.micro == nothing
@@ -236,9 +236,7 @@ def test_a_loss_is_measured_and_judged(checkpoint: Checkpoint, few: None) -> Non
     assert graph == "micro_decoder"
 
 
-def test_only_tokens_that_the_original_proposes_count(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_drafts_of_the_original_count(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task model at 4 bits was called poor for tokens that no draft has: its base lost 0.001 nats."""
     reference, prompt = TorchBackend(checkpoint.model, cache_slots=256), [(5,), (6,)]
     readout = reference.macro(prompt, [0, 1], [1])
@@ -251,7 +249,7 @@ def test_only_tokens_that_the_original_proposes_count(
     assert measured(checkpoint, altered(checkpoint, micro=3.0)).further_positions == 1
 
 
-def test_the_gate_refuses_what_lost_too_much(
+def test_gate_refuses_a_too_large_loss(
     checkpoint: Checkpoint, bundles: Callable[..., Path], few: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All wires in order, and less than the nat worse that is let through for them."""
@@ -270,7 +268,7 @@ def test_the_gate_refuses_what_lost_too_much(
 
 
 @pytest.mark.parametrize("mode", ["merge", "hybrid", "verify", "plain", None])
-def test_a_micro_decoder_that_lost_too_much_is_refused_only_where_its_tokens_go_unchecked(
+def test_bad_micro_decoder_is_refused_only_if_its_tokens_are_unchecked(
     mode: Any,
     checkpoint: Checkpoint,
     bundles: Callable[..., Path],
@@ -305,12 +303,12 @@ def test_a_micro_decoder_that_lost_too_much_is_refused_only_where_its_tokens_go_
         _tell(report)
 
 
-def test_a_plan_is_as_good_as_its_coarsest_part() -> None:
+def test_limits_follow_the_coarsest_part_of_a_plan() -> None:
     assert worst_of(PrecisionPlan("fp16", "int8", "fp16"), "float32") == "int8"
     assert worst_of(PrecisionPlan("fp32", "fp32", "fp32"), "int8") == "int8"
 
 
-def test_an_export_tells_of_a_poor_one(tmp_path: Path) -> None:
+def test_export_warns_of_a_poor_quality(tmp_path: Path) -> None:
     poor = Quality("int8", 100, Loss(0.8, 0.1), 0, None, EXPECTED["int8"])
     report = ParityReport("int8", (), 1, 1, None, 1.0, 0.0, 1.0, 1.0, poor)
     with pytest.warns(HamburgerWarning, match="quality: poor: loses more than int8"):

@@ -46,7 +46,7 @@ from hamburger_edge.models.checkpoints.delta import add_delta
 from hamburger_edge.runtimes.onnx.onnx_backend import open_bundle
 
 
-def test_targets_that_are_taken(bundles: Callable[..., Path], tmp_path: Path) -> None:
+def test_existing_target_is_refused(bundles: Callable[..., Path], tmp_path: Path) -> None:
     checkpoint = toy_checkpoint(tmp_path / "checkpoint")
     taken = tmp_path / "taken"
     shutil.copytree(bundles(**CHANGES), taken)
@@ -91,7 +91,7 @@ def test_export_of_a_checkpoint_that_keeps_parts_of_its_base_answers_as_pytorch(
             assert answers[0] == answers[1]
 
 
-def test_only_its_own_leftovers_are_cleared_and_a_link_goes_on_pointing(tmp_path: Path) -> None:
+def test_export_deletes_its_own_leftovers_only_and_keeps_a_link(tmp_path: Path) -> None:
     mine, another, odd = (tmp_path / f".{name}.0123abcd.partial" for name in ("m", "m.int4", "[m]"))
     for folder in (mine, another, odd):
         folder.mkdir()
@@ -113,7 +113,7 @@ def test_only_its_own_leftovers_are_cleared_and_a_link_goes_on_pointing(tmp_path
         ("write_gguf", OSError(28, "No space left on device"), {"precision": "f32", "formats": ["gguf"]}),
     ],
 )
-def test_a_failed_export_leaves_nothing(
+def test_failed_export_leaves_no_file(
     part: str, error: Exception, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -126,7 +126,7 @@ def test_a_failed_export_leaves_nothing(
     assert names(tmp_path) == ["c"]
 
 
-def test_a_bundle_stores_as_many_positions_as_it_is_for(tmp_path: Path) -> None:
+def test_bundle_stores_the_positions_of_its_context_length(tmp_path: Path) -> None:
     """All 131,072 positions of a base were 33 MB of weights, whatever the bundle was for."""
     toy = toy_checkpoint(tmp_path / "toy", **ONE_LAYER)
     checkpoint = save_toy(tmp_path / "checkpoint", toy)
@@ -151,7 +151,7 @@ def test_a_bundle_stores_as_many_positions_as_it_is_for(tmp_path: Path) -> None:
         ("slot", {"flavor": "portable", "context_length": 100}, 100),
     ],
 )
-def test_no_more_positions_than_the_cache_can_come_to(
+def test_positions_are_limited_by_the_cache(
     rule: str, options: dict[str, Any], positions: int, tmp_path: Path
 ) -> None:
     checkpoint = toy_checkpoint(tmp_path / "toy", position_rule=rule)
@@ -161,7 +161,7 @@ def test_no_more_positions_than_the_cache_can_come_to(
     assert torch.equal(model.base_cos, checkpoint.model.base_cos[:positions])
 
 
-def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
+def test_unsupported_checkpoint_is_refused(tmp_path: Path) -> None:
     toy = toy_checkpoint(tmp_path / "toy")
     for option, wrong in (("context_length", (63, 513, "100")), ("cache_slots", (-5, 16, 10**9))):
         for length in wrong:
@@ -176,7 +176,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
     assert names(tmp_path) == ["narrow", "normed", "toy"]
 
 
-def test_a_lightning_file_is_exported_verified_and_asked_by_the_command_line(
+def test_command_line_exports_verifies_and_runs_a_lightning_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All graphs were traced, and then the draft index was looked for below the file."""
@@ -212,8 +212,8 @@ def test_a_lightning_file_is_exported_verified_and_asked_by_the_command_line(
 
 
 @pytest.mark.slow
-def test_two_exports_to_one_place_do_not_mix(tmp_path: Path) -> None:
-    """Started together: one of them makes the bundle, the other is told that it exists."""
+def test_concurrent_exports_to_one_folder_do_not_mix(tmp_path: Path) -> None:
+    """Of two exports started together, one writes the bundle, and the other reports that it exists."""
     checkpoint = saved_toy(tmp_path / "checkpoint")
     command = [sys.executable, "-m", "hamburger_edge", "export", checkpoint, "-o", tmp_path / "bundle"]
     command += ["--precision", "fp32", "--no-verify"]
@@ -232,7 +232,7 @@ def test_two_exports_to_one_place_do_not_mix(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def halves(tmp_path_factory: pytest.TempPathFactory) -> dict[torch.dtype, Path]:
-    """A checkpoint whose base is embedded; the same with its base beside it, a Hugging Face folder."""
+    """A checkpoint with an embedded base, and the same with its base as a separate Hugging Face folder."""
     folder = tmp_path_factory.mktemp("half")
     toy = toy_checkpoint(folder, draft_vocab_size=100, head_dim=32, **ONE_LAYER)
     embedded = save_toy(folder / "embedded", toy, rows="fp16")
@@ -242,7 +242,7 @@ def halves(tmp_path_factory: pytest.TempPathFactory) -> dict[torch.dtype, Path]:
     return {torch.float16: embedded, torch.bfloat16: save_toy(folder / "beside", toy, base=reference)}
 
 
-def test_half_a_base_computes_the_same(halves: dict[torch.dtype, Path]) -> None:
+def test_base_at_16_bits_computes_the_same(halves: dict[torch.dtype, Path]) -> None:
     for dtype, source in halves.items():
         whole, half = load_checkpoint(source).model, load_checkpoint(source, half=True).model
         dtypes: dict[bool, set[torch.dtype]] = {True: set(), False: set()}
@@ -261,7 +261,7 @@ def test_half_a_base_computes_the_same(halves: dict[torch.dtype, Path]) -> None:
     ],
     ids=lambda options: options["precision"],
 )
-def test_half_a_base_gives_the_same_bundle(
+def test_base_at_16_bits_gives_the_same_bundle(
     halves: dict[torch.dtype, Path], tmp_path: Path, options: dict[str, Any]
 ) -> None:
     """`export` loads a folder itself; a checkpoint that is given is float32 throughout."""
@@ -271,7 +271,7 @@ def test_half_a_base_gives_the_same_bundle(
     assert contents(one) == contents(other)
 
 
-def test_changes_to_a_base_widen_it(tmp_path: Path) -> None:
+def test_changes_to_a_base_are_added_at_32_bits(tmp_path: Path) -> None:
     """The change is below what 16 bits resolve."""
     state = {"norm": torch.ones(2, 2, dtype=torch.float16)}
     change = np.full((2, 2), 2**-14, np.float32)

@@ -48,7 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_same_seed_makes_the_same_bytes(made: Path, tmp_path: Path) -> None:
+def test_equal_seeds_give_equal_bytes(made: Path, tmp_path: Path) -> None:
     """Also where a run stopped, and goes on for more tokens."""
     make(tmp_path / "again", tokens=100)
     before = contents(tmp_path / "again")
@@ -59,7 +59,7 @@ def test_the_same_seed_makes_the_same_bytes(made: Path, tmp_path: Path) -> None:
     assert contents(tmp_path / "other") != contents(made)
 
 
-def test_a_damaged_shard_is_made_again_and_no_other(made: Path, tmp_path: Path) -> None:
+def test_damaged_shard_alone_is_made_again(made: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(made, tmp_path / "data")
     first, *others = sorted(folder.glob("shard-*"))
     assert others
@@ -71,7 +71,7 @@ def test_a_damaged_shard_is_made_again_and_no_other(made: Path, tmp_path: Path) 
     assert [path.stat().st_mtime_ns for path in others] == before
 
 
-def test_progress_counts_what_whole_shards_come_to(tmp_path: Path) -> None:
+def test_progress_counts_complete_shards(tmp_path: Path) -> None:
     """A few tokens take a whole shard: said from the beginning, not found out at 100%."""
     told: list[tuple[int, int]] = []
     settings = dataclasses.replace(SETTINGS, tokens=10)
@@ -87,33 +87,33 @@ def test_progress_counts_what_whole_shards_come_to(tmp_path: Path) -> None:
     assert 0.8 * made < told[-1][0] <= told[-1][1] < 1.25 * made
 
 
-def test_a_shard_is_no_larger_than_what_was_asked_for(made: Path, tmp_path: Path) -> None:
+def test_shard_is_at_most_as_large_as_requested(made: Path, tmp_path: Path) -> None:
     assert shard_size(tmp_path, 10**6, rows=16) == 128
     assert shard_size(tmp_path, 450, rows=128) == 5
     with pytest.warns(HamburgerWarning, match=r"shards of \d+ conversations"):
         assert shard_size(made, 10**6, rows=128) == SETTINGS.shard_conversations
 
 
-def test_few_tokens_beside_many_rows(tmp_path: Path) -> None:
+def test_few_tokens_with_many_rows_are_made(tmp_path: Path) -> None:
     """A shard that never fills an eighth of the rows is made to its end all the same."""
     manifest = make(tmp_path, tokens=60, rows=512, shard_conversations=6)
     assert manifest.answer_tokens >= 60
     assert sum(shard.conversations for shard in manifest.shards) > 3
 
 
-def test_a_base_that_gives_nothing_is_not_asked_for_ever(tmp_path: Path) -> None:
+def test_base_without_usable_answers_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing of 64 conversations .*most often: question too short"):
         make(tmp_path, shard_conversations=16, given=0.0, min_question=10**6)
 
 
-def test_a_template_may_begin_with_one_token(tmp_path: Path) -> None:
+def test_template_may_begin_with_one_token(tmp_path: Path) -> None:
     turns = dataclasses.replace(TURNS, prefix=TURNS.prefix[:1])
     source = {"base": "toy"}
     manifest = distill(toy_base(), tmp_path, SETTINGS, turns, PROMPTS, source, dtype=torch.float32)
     assert manifest.answer_tokens > 0
 
 
-def test_other_settings_do_not_mix_into_a_folder(made: Path) -> None:
+def test_folder_of_other_settings_is_refused(made: Path) -> None:
     before = contents(made)
     with pytest.raises(ConfigError, match="made with another settings"):
         make(made, seed=5)
@@ -135,7 +135,7 @@ def answer(tokens: list[int], **changes: float) -> Conversation:
     return c
 
 
-def test_an_answer_that_loops_is_cut_back_to_before_its_loop() -> None:
+def test_looping_answer_is_truncated_before_its_loop() -> None:
     looping = [*range(100, 170), *[3, 4, 5] * 60]
     c = answer(looping)
     assert c.done
@@ -166,7 +166,7 @@ def test_conversations_follow_the_template(made: Path) -> None:
     assert turns == 2, "no conversation of two turns"
 
 
-def test_stored_predictions_are_the_bases_own(made: Path) -> None:
+def test_stored_predictions_are_those_of_the_base(made: Path) -> None:
     """Entropy and top k of every token, recomputed over whole sequences without a cache; also of rows that
     joined late."""
     data, base = DistilledData.load(made), toy_base()
@@ -191,7 +191,7 @@ def test_stored_predictions_are_the_bases_own(made: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_ends_every_worker_ends_the_run(cluster: Cluster) -> None:
+def test_error_of_every_worker_ends_the_run(cluster: Cluster) -> None:
     def dies() -> Callable[[int], None]:
         return lambda job: os.kill(os.getpid(), signal.SIGKILL)
 
@@ -206,7 +206,7 @@ def test_what_ends_every_worker_ends_the_run(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
-def test_what_one_worker_is_lost_at_another_that_was_idle_does(cluster: Cluster, tmp_path: Path) -> None:
+def test_shard_of_a_lost_worker_is_made_by_another(cluster: Cluster, tmp_path: Path) -> None:
     """It was forgotten where all others had nothing left to do and the new worker was still to begin."""
     begun, killed = tmp_path / "begun", tmp_path / "killed"
     begun.mkdir()
@@ -231,7 +231,7 @@ def test_what_one_worker_is_lost_at_another_that_was_idle_does(cluster: Cluster,
 
 
 @pytest.mark.slow
-def test_a_cluster_makes_the_bytes_of_one_process(
+def test_cluster_makes_the_bytes_of_one_process(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = toy_model(vocab_size=330)

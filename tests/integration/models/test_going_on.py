@@ -29,7 +29,7 @@ from hamburger_edge.models.training.updates.lora import lora_pairs
 
 
 def on_disk(folder: Path, stage: Stage) -> Recipe:
-    """A recipe of this one stage, with a base and data of its own."""
+    """A recipe of this one stage, with a new base and new data."""
     torch.set_num_threads(1)
     base = write_hf(folder / "base", random_model())
     DataFiles.write(folder / "data", ladders(200), {"base": str(base)})
@@ -54,7 +54,7 @@ def still(stage: Stage) -> Stage:
     return replace(stage, epochs=0.1, learning_rate=1e-12, base_learning_rate=1e-12)
 
 
-def test_minutes_can_end_with_a_checkpoint(tmp_path: Path) -> None:
+def test_time_limit_can_end_with_a_checkpoint(tmp_path: Path) -> None:
     """Of the mean of the steps so far, and the run goes on from its own weights."""
     recipe = on_disk(tmp_path, replace(LORA, average=1.0))
     assert train(recipe, tmp_path / "no", minutes=0, report=lambda line: None) is None
@@ -67,7 +67,7 @@ def test_minutes_can_end_with_a_checkpoint(tmp_path: Path) -> None:
     assert not torch.equal(load_checkpoint(early).model.state_dict()[name], saved["model"][name])
 
 
-def test_the_draft_vocab_is_chosen_by_training_text_alone(tmp_path: Path) -> None:
+def test_draft_vocab_is_chosen_from_training_text_only(tmp_path: Path) -> None:
     """A token that only held-out answers hold got in, and their figures were too good."""
     recipe, data = on_disk(tmp_path, JOINT), ladders(500)
     base, alike = load_base(recipe.base), new_model(recipe, load_base(recipe.base), data).draft_vocab
@@ -79,7 +79,7 @@ def test_the_draft_vocab_is_chosen_by_training_text_alone(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("stage", "precision"), [(JOINT, "fp32"), (LORA, "bf16")])
-def test_merged_keeps_the_exact_base_and_what_was_learned(
+def test_merged_checkpoint_keeps_the_base_and_the_update(
     tmp_path: Path, stage: Stage, precision: Literal["fp32", "bf16"]
 ) -> None:
     """At bf16 training rounds a frozen base; the merged model has the exact one."""
@@ -109,7 +109,7 @@ def test_merged_keeps_the_exact_base_and_what_was_learned(
     ("begins", "goes_on", "residual"),
     [(LORA, LORA, "mean"), (JOINT, LORA, "last"), (JOINT, replace(JOINT, learns=("stop_head",)), "mean")],
 )
-def test_training_goes_on_from_a_checkpoint(
+def test_training_continues_from_a_checkpoint(
     tmp_path: Path, begins: Stage, goes_on: Stage, residual: Literal["mean", "last"]
 ) -> None:
     """A run that learns next to nothing keeps all weights, also with another `merge_residual`."""
@@ -126,7 +126,7 @@ def test_training_goes_on_from_a_checkpoint(
 
 
 @pytest.mark.parametrize("stage", [LORA, JOINT])
-def test_a_run_goes_on_from_the_mean_of_checkpoints(tmp_path: Path, stage: Stage) -> None:
+def test_run_continues_from_the_mean_of_checkpoints(tmp_path: Path, stage: Stage) -> None:
     recipe = on_disk(tmp_path, replace(stage, epochs=0.3))
     first = made(recipe, tmp_path / "first")
     second = made(replace(recipe, start=first), tmp_path / "second")
@@ -138,7 +138,7 @@ def test_a_run_goes_on_from_the_mean_of_checkpoints(tmp_path: Path, stage: Stage
     assert any(not torch.equal(one[name], two[name]) for name in one)
 
 
-def test_starts_that_do_not_fit_are_named(tmp_path: Path) -> None:
+def test_start_of_another_shape_is_refused(tmp_path: Path) -> None:
     recipe = on_disk(tmp_path, replace(LORA, epochs=0.1))
     first = made(recipe, tmp_path / "first")
     second = made(replace(recipe, start=first), tmp_path / "second")
@@ -156,7 +156,7 @@ def test_starts_that_do_not_fit_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("begins", [LORA, JOINT])
-def test_a_graft_of_another_shape_takes_a_tuned_base(tmp_path: Path, begins: Stage) -> None:
+def test_graft_of_another_shape_accepts_a_tuned_base(tmp_path: Path, begins: Stage) -> None:
     first = on_disk(tmp_path, replace(begins, learns=("base",), epochs=0.5))
     tuned = made(first, tmp_path / "tuned")
     stage = replace(still(LORA), loss=LossWeights(features=1.0))
@@ -194,7 +194,7 @@ def test_checkpoint_with_other_layers_is_refused(tmp_path: Path, origin: str) ->
     same_weights(load_checkpoint(again).model.base, load_checkpoint(first).model.base, 1e-6)
 
 
-def test_a_tuned_base_that_reads_merged_text_keeps_its_embedder(tmp_path: Path) -> None:
+def test_tuned_base_that_reads_merged_text_keeps_its_embedder(tmp_path: Path) -> None:
     """It learns from features alone. Text without scores is cut, and judged, at random."""
     cuts, loss = Cuts(entropy=0.0, random=0.5), LossWeights(first=0.0, micro=0.0, features=1.0)
     stage = replace(LORA, learns=("base", "embedder"), epochs=0.5, cuts=cuts, loss=loss)
@@ -219,7 +219,7 @@ def test_a_tuned_base_that_reads_merged_text_keeps_its_embedder(tmp_path: Path) 
 # -- means of the last steps' weights ------------------------------------------------------------------
 
 
-def test_the_mean_is_that_of_the_last_steps() -> None:
+def test_mean_is_of_the_last_steps() -> None:
     weight = torch.zeros(3)
     mean = WeightMean([weight], begins=2)
     for step in range(6):  # 0 1 | 2 3 4 5
@@ -236,7 +236,7 @@ def test_the_mean_is_that_of_the_last_steps() -> None:
     assert weight.tolist() == [4.0] * 3
 
 
-def test_a_stage_ends_with_the_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stage_ends_with_the_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every step's weights from there on; that is also what is judged and saved."""
     seen: list[list[torch.Tensor]] = []
     add = WeightMean.add

@@ -30,7 +30,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
     files = {"config.json": b"{}", "pytorch_model.bin": b"", "model.pt": b"", "code.py": b"raise"}
     local = LocalHub({"main": NEW, "v1": OLD}, {OLD: files, NEW: {**files, "LICENSE": b"MIT"}})
     with serving(local) as address:
-        # what the client takes from the environment as it is imported
+        # constants that the client reads from the environment when it is imported
         monkeypatch.setattr(constants, "ENDPOINT", address)
         template = constants.HUGGINGFACE_CO_URL_TEMPLATE.partition("/{repo_id}")
         for module in (constants, file_download):
@@ -38,7 +38,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
         yield local
 
 
-def test_a_repository_comes_once_without_code_and_second_weights(tmp_path: Path, hub: LocalHub) -> None:
+def test_repository_is_fetched_once_without_code_and_second_weights(tmp_path: Path, hub: LocalHub) -> None:
     """Some repositories hold their weights a second time, as their authors had them."""
     weights = ["model.safetensors", "consolidated.safetensors", "original/consolidated.00.safetensors"]
     hub.commits[NEW] |= dict.fromkeys(weights, b"weights")
@@ -53,7 +53,9 @@ def test_a_repository_comes_once_without_code_and_second_weights(tmp_path: Path,
     assert hub.asked == asked  # nobody is asked
 
 
-def test_a_repository_at_a_revision(tmp_path: Path, hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repository_is_fetched_at_a_revision(
+    tmp_path: Path, hub: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for revision in ("v1", OLD):
         folder = fetch(f"{NAME}@{revision}")
         assert folder == tmp_path / "bases" / f"hf--Org--Name-1.5--{revision}"
@@ -71,7 +73,7 @@ def test_a_repository_at_a_revision(tmp_path: Path, hub: LocalHub, monkeypatch: 
     assert not base_folder(f"{NAME}@v2").exists()
 
 
-def test_a_damaged_repository_comes_again_from_its_commit(hub: LocalHub) -> None:
+def test_damaged_repository_is_fetched_again_from_its_commit(hub: LocalHub) -> None:
     folder = fetch(NAME)
     hub.revisions["main"] = OLD  # the branch moves
     (folder / "LICENSE").write_text("other")
@@ -84,7 +86,7 @@ def test_a_damaged_repository_comes_again_from_its_commit(hub: LocalHub) -> None
     assert base_folder(f"{NAME}@{OLD}") != folder
 
 
-def test_what_a_killed_fetch_left_of_another_commit_is_thrown_away(tmp_path: Path, hub: LocalHub) -> None:
+def test_leftovers_of_another_commit_are_deleted(tmp_path: Path, hub: LocalHub) -> None:
     left = tmp_path / "bases" / ".hf--Org--Name-1.5.partial"
     left.mkdir(parents=True)
     (left / "begun-commit").write_text(OLD)
@@ -92,7 +94,7 @@ def test_what_a_killed_fetch_left_of_another_commit_is_thrown_away(tmp_path: Pat
     assert names(fetch(NAME)) == ["LICENSE", "config.json", "fetched.json"]
 
 
-def test_a_repository_is_a_base(tmp_path: Path, hub: LocalHub) -> None:
+def test_repository_is_a_base(tmp_path: Path, hub: LocalHub) -> None:
     model = toy_model()
     written = tmp_path / "written"
     write_hf(written, model)

@@ -19,7 +19,7 @@ PROMPT = "<|im_start|>user\nName three primary colors.<|im_end|>\n<|im_start|>as
 
 def test_smollm2_agrees_with_llama_cpp() -> None:
     """llama.cpp rounds activations to 8 bits for every quantized matrix, so its logits (of size 20 or so)
-    differ by some tenths; a wrong row order, norm or rotation moves them by several units.
+    differ by some tenths. A wrong row order, norm or rotation moves them by several units.
     """
     folder = fetch("smollm2-135m")
     loaded = load_base(folder)

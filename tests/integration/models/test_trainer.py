@@ -34,7 +34,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trainer, dict[str
     return trainer, before, trainer.judge(objective, Cuts())
 
 
-def test_training_learns_what_it_is_shown(trained: tuple) -> None:
+def test_training_reduces_the_loss(trained: tuple) -> None:
     trainer, before, after = trained
     assert after["first_loss"] < 0.5 * before["first_loss"]
     assert after["micro_loss"] < 0.5 * before["micro_loss"]
@@ -47,8 +47,8 @@ def test_training_learns_what_it_is_shown(trained: tuple) -> None:
     assert plot(trainer.out).read_bytes().startswith(b"\x89PNG")
 
 
-def test_metrics_that_were_written_twice_or_by_half(tmp_path: Path) -> None:
-    """What came after a kill amid a line was written behind it, and nothing could be read again."""
+def test_repeated_or_partial_metrics_are_read(tmp_path: Path) -> None:
+    """A regression: a kill in the middle of a line left a file that could not be read."""
     for stage, step, loss in [("a", 10, 5.0), ("a", 20, 4.0), ("a", 10, 3.0), ("b", 10, 2.0)]:
         append_metrics(tmp_path, "train", stage, step, {"loss": loss})
     with open(tmp_path / "metrics.jsonl", "a", encoding="utf-8") as file:
@@ -61,7 +61,7 @@ def test_metrics_that_were_written_twice_or_by_half(tmp_path: Path) -> None:
         read_metrics(tmp_path / "nowhere")
 
 
-def test_held_out_figures_are_of_every_conversation(tmp_path: Path) -> None:
+def test_held_out_figures_cover_every_conversation(tmp_path: Path) -> None:
     """However many fit a batch: conversations of a short last one were neither judged nor calibrated by."""
     found = []
     for rows in (3, 500):
@@ -75,7 +75,7 @@ def test_held_out_figures_are_of_every_conversation(tmp_path: Path) -> None:
     assert found[0] == pytest.approx(found[1], abs=1e-3)
 
 
-def test_own_groups_are_of_every_conversation(trained: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_groups_cover_every_conversation(trained: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, *_ = trained
     found = []
     for rows in (30, 500):
@@ -84,10 +84,10 @@ def test_own_groups_are_of_every_conversation(trained: tuple, monkeypatch: pytes
         monkeypatch.setattr(trainer, "reader", reader)
         found.append(trainer._own_lengths(JOINT, Objective(trainer.model, LossWeights()).eval()))
     assert (found[1] > 1).sum() > 500
-    assert (found[0] != found[1]).sum() < 3  # but for near ties
+    assert (found[0] != found[1]).sum() < 3  # except near ties
 
 
-def test_calibration_of_a_trained_model_holds_on_other_questions(trained: tuple) -> None:
+def test_calibration_holds_on_other_questions(trained: tuple) -> None:
     trainer, *_ = trained
     last = trainer.model.stop_head[-1]
     with torch.no_grad():  # spoil the head: too sure of everything
@@ -100,7 +100,7 @@ def test_calibration_of_a_trained_model_holds_on_other_questions(trained: tuple)
 
 
 @pytest.mark.parametrize(("lora_rank", "optimizer"), [(0, "muon"), (2, "adamw")])
-def test_stopped_and_run_again_it_ends_with_the_same_weights(
+def test_resumed_run_ends_with_the_same_weights(
     tmp_path: Path, lora_rank: int, optimizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped after each of its first steps, and killed amid the second stage."""
@@ -127,7 +127,7 @@ def test_stopped_and_run_again_it_ends_with_the_same_weights(
     same_weights(resumed.model, whole.model)
 
 
-def test_what_was_made_otherwise_does_not_go_on_in_the_same_folder(tmp_path: Path) -> None:
+def test_run_of_another_recipe_is_refused_in_the_same_folder(tmp_path: Path) -> None:
     """Saves used to count processes, each of which had one batch of a step."""
     toy_trainer(tmp_path, SHORT).run(minutes=0)
     saved = torch.load(tmp_path / "last.pt", weights_only=True)
@@ -145,7 +145,7 @@ def test_what_was_made_otherwise_does_not_go_on_in_the_same_folder(tmp_path: Pat
     assert not toy_trainer(tmp_path, SHORT).run(minutes=0)
 
 
-def test_each_part_learns_at_its_own_rate_and_others_stay(tmp_path: Path) -> None:
+def test_each_part_trains_at_its_rate_and_others_stay(tmp_path: Path) -> None:
     stage = Stage("s", ("stop_head", "base"), epochs=0.2, learning_rate=1e-3, base_learning_rate=1e-5)
     trainer = toy_trainer(tmp_path, replace(SHORT, stages=(stage,)), conversations=300)
     before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
@@ -156,7 +156,7 @@ def test_each_part_learns_at_its_own_rate_and_others_stay(tmp_path: Path) -> Non
     assert moved == {"base", "stop_head", "stop_evidence"}
 
 
-def test_muon_moves_the_matrices_and_adamw_the_rest() -> None:
+def test_muon_updates_matrices_and_adamw_the_rest() -> None:
     model, recipe = toy_model(), replace(SHORT, optimizer="muon")
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     muon, adamw = (
@@ -173,14 +173,14 @@ def test_muon_moves_the_matrices_and_adamw_the_rest() -> None:
     assert isinstance(alone, torch.optim.Muon)
 
 
-def test_schedule() -> None:
+def test_learning_rate_follows_the_schedule() -> None:
     rates = [schedule(step, 100, 0.1, 0.2) for step in range(101)]
     assert rates[:10] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
     assert rates[10:] == sorted(rates[10:], reverse=True)
     assert [rates[10], rates[55], rates[100]] == pytest.approx([1.0, 0.6, 0.2])
 
 
-def test_more_epochs_than_batches_of_the_first(tmp_path: Path) -> None:
+def test_epoch_count_may_exceed_the_batches_of_an_epoch(tmp_path: Path) -> None:
     """Random cuts make epochs of unequal length: running out of batches must not end a run."""
     recipe = replace(SHORT, stages=(replace(JOINT, epochs=12, cuts=Cuts(entropy=0.3, random=0.5)),), rows=1)
     trainer = toy_trainer(tmp_path, recipe, conversations=60)
@@ -189,7 +189,7 @@ def test_more_epochs_than_batches_of_the_first(tmp_path: Path) -> None:
     assert trainer.run()
 
 
-def test_a_step_is_of_as_many_batches_as_its_recipe_says(tmp_path: Path) -> None:
+def test_step_has_the_number_of_batches_of_its_recipe(tmp_path: Path) -> None:
     steps = []
     for count, slots in ((0, 128), (2, 256)):
         trainer = toy_trainer(tmp_path / str(count), replace(SHORT, step_batches=count))
@@ -203,7 +203,7 @@ def test_a_step_is_of_as_many_batches_as_its_recipe_says(tmp_path: Path) -> None
         replace(SHORT, step_batches=-1)
 
 
-def test_gradients_that_are_not_finite_are_left_out_and_five_in_a_row_end_the_run(tmp_path: Path) -> None:
+def test_non_finite_gradients_are_skipped_and_five_in_a_row_end_the_run(tmp_path: Path) -> None:
     """A finite loss may have infinite gradients: clipping made NaN of them, and NaN of all weights."""
     trainer = toy_trainer(tmp_path, SHORT)
     lines: list[str] = []

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 def together(count: int, *trainings: tuple[Path, str, str]) -> list[list[str]]:
-    """What all of them say in the end of each training: (out, minutes, how)."""
+    """Return the final lines of all processes, per training (out, minutes, how)."""
     words = [str(word) for training in trainings for word in training]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -57,13 +57,16 @@ def same_training(one: Path, other: Path) -> None:
         torch.testing.assert_close(a[name], b[name], atol=2e-4, rtol=2e-3, msg=name)
 
 
-def test_processes_train_as_one_and_stop_together(tmp_path: Path) -> None:
-    """By as few processes as will do: most of their time is PyTorch's start.
+def test_several_processes_train_like_one_and_stop_together(tmp_path: Path) -> None:
+    """Few processes run all trainings, because PyTorch's start takes most of their time.
 
-    plain    one process starts a second after the other, and time is up at once
-    shared   begun by two processes, gone on with by four
-    divided  begun by two that have half of everything each, gone on with by one that has the whole
-    whole    the other way
+    plain    one process starts a second after the other, and the time is over immediately.
+
+    shared   begun by two processes, continued by four.
+
+    divided  begun by two that have half of the data each, continued by one that has all of it.
+
+    whole    begun by one, continued by two.
     """
     alone, plain, shared, divided, whole = (
         tmp_path / name for name in ("alone", "plain", "shared", "divided", "whole")
@@ -83,8 +86,8 @@ def test_processes_train_as_one_and_stop_together(tmp_path: Path) -> None:
         assert names(out) == ["last.pt", "metrics.jsonl"]
 
 
-def test_distilling_and_training_on_a_gpu_end_where_the_cpu_does(tmp_path: Path) -> None:
-    """In a process of its own, which has that GPU from its beginning to its end."""
+def test_distillation_and_training_on_a_gpu_equal_the_cpu(tmp_path: Path) -> None:
+    """A separate process has the simulated GPU from its start to its end."""
     done = subprocess.run(
         [sys.executable, str(PROGRAMS / "simulated_gpu_run.py"), str(tmp_path)],
         capture_output=True,

@@ -45,7 +45,7 @@ QUESTIONS = [
 ]
 
 
-# what somebody says, and what is meant; none of it in the examples
+# commands written by hand and their answers; the examples contain none of them
 COMMANDS = [
     ("put this tune on my sunday cooking playlist", "AddToPlaylist"),
     ("book a table for five at a thai restaurant in Oslo tonight", "BookRestaurant"),
@@ -66,13 +66,13 @@ FOLDERS: dict[str, tuple[float, set[str]]] = {
 }
 
 
-def test_all_are_there() -> None:
+def test_all_built_in_models_exist() -> None:
     there = sorted(path.parent.name for path in ZOO.glob("*/SHA256SUMS"))
     assert there == sorted(built_in.NAMES) == list(FOLDERS)
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_folder_holds_what_was_recorded_and_nothing_else(name: str) -> None:
+def test_folder_holds_the_recorded_files_only(name: str) -> None:
     folder, (most, task) = ZOO / name, FOLDERS[name]
     recorded = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
     assert {"hamburger.json", "graft.safetensors", "LICENSE", "NOTICE"} <= recorded.keys()
@@ -101,7 +101,7 @@ def ask_all(name: str, prompts: list[Prompt], most: int) -> tuple[Figures, Figur
     return figures([*plain.values()], plain, plain), figures([*grouped.values()], plain, plain)
 
 
-def test_tiny_is_not_broken() -> None:
+def test_tiny_merges_and_agrees_with_its_base() -> None:
     """Floors far below what it reaches, far above what a damaged graft would."""
     prompts = [Prompt(text, check=Check("exact", answer) if answer else None) for text, answer in QUESTIONS]
     plain, grouped = ask_all("tiny", prompts, 96)
@@ -116,7 +116,7 @@ def test_tiny_is_not_broken() -> None:
 
 
 @pytest.mark.slow
-def test_smollm2_is_not_broken() -> None:
+def test_smollm2_merges_and_agrees_with_its_base() -> None:
     """The same, on the built-in prompts of the kinds that it merges most."""
     prompts = [prompt for prompt in read_prompts(BUILT_IN) if prompt.kind in ("code", "arithmetic")]
     plain, grouped = ask_all("smollm2-135m", prompts, 40)
@@ -130,7 +130,7 @@ def test_smollm2_is_not_broken() -> None:
 
 
 @pytest.mark.slow
-def test_voice_commands_understands_and_merges() -> None:
+def test_voice_commands_answers_correctly_and_merges() -> None:
     """As it recommends; every answer is JSON of the schema, and nearly every intent the one that is meant."""
     torch.set_num_threads(1)
     with hamburger_edge.load(ZOO / "voice-commands", backend="torch") as model:
@@ -153,7 +153,7 @@ def lines_of(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_commands_written_by_hand_are_new_and_rightly_answered() -> None:
+def test_commands_written_by_hand_are_new_and_answered_correctly() -> None:
     """They judge what was learned from others: answers by the schema, values as the prompt has them."""
     learned, judged = (lines_of(ZOO / "voice-commands" / f"{n}.jsonl.gz") for n in ("examples", "by-hand"))
     assert len(judged) == 87
@@ -165,7 +165,7 @@ def test_commands_written_by_hand_are_new_and_rightly_answered() -> None:
 
 
 @pytest.mark.slow
-def test_proofread_puts_right_what_it_is_asked() -> None:
+def test_proofread_corrects_its_examples() -> None:
     """As it recommends: clean sentences stay, most mistakes are mended, a base call yields several tokens.
 
     Even where scores make it stray, all names stay in their order, and no other number comes.
@@ -191,7 +191,7 @@ def test_proofread_puts_right_what_it_is_asked() -> None:
 # -- how tiny is made ---------------------------------------------------------------------------------
 
 
-def test_the_corpus_is_the_same_for_the_same_seed() -> None:
+def test_equal_seeds_give_the_same_corpus() -> None:
     assert conversations(50, 3) == conversations(50, 3)
     assert conversations(50, 3) != conversations(50, 4)
     several = conversations(600, 0)
@@ -200,8 +200,8 @@ def test_the_corpus_is_the_same_for_the_same_seed() -> None:
     assert len({talk[0][0] for talk in several}) > 450
 
 
-def test_template_and_roles_are_the_runtimes_own(tmp_path: Path) -> None:
-    """What training sees of a conversation is what the runtime makes of it, token for token."""
+def test_template_and_roles_equal_those_of_the_runtime(tmp_path: Path) -> None:
+    """Training and the runtime read a conversation as the same tokens."""
     talks = [talk for talk in conversations(80, 7) if len(talk) == 2][:3]
     vocabulary = tiny.Tokenizer.from_file(str(ZOO / "tiny" / "tokenizer.json"))
     tiny.write_corpus(tmp_path, talks, vocabulary, tiny.turn_tokens(vocabulary))
@@ -237,7 +237,7 @@ def small(work: Path) -> tiny.TinyRecipe:
 
 
 @pytest.mark.slow
-def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_second_build_gives_the_same_bytes(tmp_path: Path) -> None:
     """The whole way at a small scale: in one go, and stopped after every step."""
     quiet = lambda line: None  # noqa: E731
     once = tiny.build(small(tmp_path / "one"), tmp_path / "a", report=quiet)

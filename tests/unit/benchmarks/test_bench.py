@@ -1,4 +1,4 @@
-"""The bench measures what is there: known speeds come out as such, and nobody goes out of turn."""
+"""The bench reports known speeds as they are and keeps the order of its contenders."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def known_bandwidth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "bandwidth", lambda *_: speeds)
 
 
-def test_time_runs_out_between_rounds_and_ratios_are_by_round() -> None:
+def test_bench_ends_between_rounds_and_compares_within_rounds() -> None:
     found = interleave("ab", lambda name, number: number, rounds=9, go_on=lambda done: done < 2, failed=print)
     assert found == {"a": [1, 2], "b": [1, 2]}  # without round 0, which warms up
     assert ratios([10, 40, 30], [5, 10, 30]) == Spread.of([4, 1, 2]) == Spread(2, 1.5, 3)
 
 
-def test_the_report_has_the_figures_of_all_in_turns() -> None:
+def test_report_has_the_figures_of_all_contenders() -> None:
     log: list[str] = []
     contenders = two(log)
     report = known_bench(contenders).run(PROGRAMS).to_json()
@@ -127,7 +127,7 @@ def long_answers(
     return known_bench(contenders, clock, **{"rounds": 1, "longest": 320, **changes}).run(programs)
 
 
-def test_long_answers_take_turns_and_are_compared_length_by_length() -> None:
+def test_long_answers_alternate_and_are_compared_by_length() -> None:
     """One that fails on the way keeps what was measured, and the others go on."""
     log: list[str] = []
     report = long_answers(log, stops_at=192)
@@ -150,7 +150,7 @@ def test_long_answers_take_turns_and_are_compared_length_by_length() -> None:
     assert "| genai | 128 | 40.00 | 0.01 | 0.50 (0.50-0.50) |  |" in table
 
 
-def test_a_curve_ends_where_the_time_does() -> None:
+def test_curve_ends_when_the_time_is_over() -> None:
     now = 0.0
 
     def pass_time() -> None:
@@ -170,7 +170,7 @@ def test_by_default_every_prompt_is_measured_once() -> None:
     assert "answers of each: 5" in bench_report.tables(report)
 
 
-def test_one_that_fails_is_skipped_with_the_reason_and_the_others_go_on() -> None:
+def test_failing_contender_is_skipped_with_the_reason() -> None:
     report = known_bench(two([], fails_at=3)).run(PROGRAMS)
     assert [row.name for row in report.results] == ["onnx@plain", "onnx@merge-0.8"]
     assert report.skipped == [{"name": "llama.cpp", "why": "it fell over"}]
@@ -179,7 +179,7 @@ def test_one_that_fails_is_skipped_with_the_reason_and_the_others_go_on() -> Non
         known_bench({"onnx": OfSpeed("onnx", 50, [], fails_at=1)}).run(ALONE)
 
 
-def test_only_some() -> None:
+def test_only_chosen_contenders_are_measured() -> None:
     log: list[str] = []
     known_bench(two(log), rounds=1, only=("onnx@merge-0.8",)).run(PROGRAMS)
     assert set(log) == {"onnx@merge-0.8"}
@@ -187,7 +187,7 @@ def test_only_some() -> None:
         known_bench(two(log), only=("bread",)).run(PROGRAMS)
 
 
-def test_peers_that_cannot_run_are_skipped_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_peer_is_skipped_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hamburger_edge.benchmarks.contender.installed", lambda module: False)
     name, lacking = next(iter(PEERS.items()))
     programs = {**ALONE, name: lacking, "here": Program("")}
@@ -200,7 +200,7 @@ def test_peers_that_cannot_run_are_skipped_with_the_way_out(monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_a_random_model_of_a_known_shape_is_measured_with_forced_groups(
+def test_random_model_of_a_known_shape_is_measured_with_forced_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The whole command: export, processes, curve, tables, JSON, pictures."""

@@ -79,7 +79,7 @@ def ours(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bench
     return bench_ours.Ours(source(), backend="onnx", model=model)
 
 
-def test_a_backend_of_known_speed_and_stops_is_reported_as_such(ours: bench_ours.Ours) -> None:
+def test_backend_of_known_speed_is_reported_with_it(ours: bench_ours.Ours) -> None:
     turn = ours.turn(PROMPT, 31, "merge-0.8")
     assert len(turn.tokens) == 31
     assert (turn.first_tokens, turn.steps, turn.merged) == (3, 11, 10)  # ten groups of 3, one of 1
@@ -102,7 +102,7 @@ def test_a_backend_of_known_speed_and_stops_is_reported_as_such(ours: bench_ours
     assert row.bandwidth_share == pytest.approx(read / 28 * 28 / spent / 1e6)
 
 
-def test_plain_and_forced_variants(ours: bench_ours.Ours) -> None:
+def test_plain_and_forced_variants_have_their_groups(ours: bench_ours.Ours) -> None:
     plain = ours.turn(PROMPT, 12, "plain")
     assert (plain.steps, plain.micro_steps, plain.merged, plain.slots) == (12, 0, 0, 12)
     assert plain.decode_tps == pytest.approx(1 / (MACRO_S + HOST_S))
@@ -111,7 +111,7 @@ def test_plain_and_forced_variants(ours: bench_ours.Ours) -> None:
     assert (forced.steps, forced.micro_steps, forced.merged) == (6, 5, 6)
 
 
-def test_a_verified_answer_is_plain_decodings_and_keeps_a_slot_for_each_token(ours: bench_ours.Ours) -> None:
+def test_verified_answer_equals_plain_decoding_with_a_slot_per_token(ours: bench_ours.Ours) -> None:
     """The base call of the first verified group, before the first token, is not among those of decoding."""
     plain = ours.turn(PROMPT, 12, "plain")
     fed = ours.model.backend.fed  # type: ignore[attr-defined]
@@ -126,13 +126,13 @@ def test_a_verified_answer_is_plain_decodings_and_keeps_a_slot_for_each_token(ou
     assert verified.macro_s == pytest.approx(MACRO_S * sum(later))
 
 
-def test_answers_go_on_after_an_end_token(ours: bench_ours.Ours) -> None:
+def test_answers_continue_after_an_end_token(ours: bench_ours.Ours) -> None:
     ours.model.backend.eos_rate = 0.5  # type: ignore[attr-defined]
     for variant in ("plain", "merge-0.7", "force-2"):
         assert len(ours.turn(PROMPT, 40, variant).tokens) == 40
 
 
-def test_an_answer_is_advanced_in_stretches(ours: bench_ours.Ours) -> None:
+def test_answer_is_advanced_in_stretches(ours: bench_ours.Ours) -> None:
     ours.begin(PROMPT, 60, "merge-0.8")
     tokens, seconds, kv = zip(*(ours.advance(until) for until in (20, 40, 60)), strict=True)
     assert tokens == (21, 42, 60)
@@ -140,7 +140,7 @@ def test_an_answer_is_advanced_in_stretches(ours: bench_ours.Ours) -> None:
     assert 0 < seconds[0] < seconds[1] < seconds[2]
 
 
-def test_scores_are_the_base_s_own(ours: bench_ours.Ours) -> None:
+def test_logits_are_those_of_the_base(ours: bench_ours.Ours) -> None:
     backend: Any = ours.model.backend
     plain = backend.plain(PROMPT, 8)
     other = [*plain[:5], (plain[5] + 1) % 10 + 20]
@@ -152,7 +152,7 @@ def test_scores_are_the_base_s_own(ours: bench_ours.Ours) -> None:
     assert backend.slots == 0
 
 
-def test_memory_is_read_at_the_speed_the_clock_says(clock: Clock) -> None:
+def test_memory_speed_follows_the_clock(clock: Clock) -> None:
     def ticking() -> float:
         clock.now += 0.5
         return clock.now

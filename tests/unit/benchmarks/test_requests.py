@@ -34,7 +34,7 @@ SCHEMA = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}},
 EOS = 2
 
 
-def test_prompts_are_read_with_what_is_known_of_them(tmp_path: Path) -> None:
+def test_prompts_are_read_with_answer_and_system_text(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     given = '{"prompt": "a", "answer": "", "system": "s"}\n{"prompt": "b"}\n'
     path.write_text(given)
@@ -49,7 +49,7 @@ def test_prompts_are_read_with_what_is_known_of_them(tmp_path: Path) -> None:
             read_prompts(path)
 
 
-def test_a_grammar_gets_a_fixed_layout_and_keeps_its_texts() -> None:
+def test_grammar_has_a_fixed_layout_and_keeps_its_texts() -> None:
     """Literals and sets of characters that look like white space rules are left alone."""
     grammar = (
         'a-space-kv ::= "\\"a space\\"" space ":" space space-0\n'
@@ -73,7 +73,7 @@ def test_settings_are_confidences_modes_or_both() -> None:
             setting(text)
 
 
-def test_variants_and_who_is_compared() -> None:
+def test_variants_and_comparisons_are_named() -> None:
     assert RequestPlan().variants == ("plain", "merge-0.95", "merge-0.9", "merge-0.8", "verify")
     own = RequestPlan(recommended="merge-0.7")
     assert own.variants == ("merge-0.7", "plain", "merge-0.95", "merge-0.9", "merge-0.8", "verify")
@@ -91,7 +91,7 @@ def test_variants_and_who_is_compared() -> None:
 
 
 class Answering(Known):
-    """Says the same text to everything, so many milliseconds a token, and writes down what it was asked."""
+    """Give the same answer to each prompt at a fixed time per token, and record the prompts."""
 
     def __init__(self, tokens: list[int], ms: float, calls: int, log: list[Any]) -> None:
         self.tokens, self.ms, self.calls, self.log = tuple(tokens), ms, calls, log
@@ -108,7 +108,7 @@ class Answering(Known):
         )
 
 
-def test_everybody_answers_every_request_in_turns(tokenizer: Tokenizer) -> None:
+def test_all_contenders_answer_each_request_alternately(tokenizer: Tokenizer) -> None:
     """And one that fails is skipped."""
     pytest.importorskip("jsonschema")
     prompts = [Prompt("one", '{"n": 7}'), Prompt("two", "something else"), Prompt("three")]
@@ -176,7 +176,7 @@ def lines(path: Path) -> dict[str, str]:
         ("proofread", 36, "making/dev", ("making/judge.jsonl.gz", "calibration.jsonl")),
     ],
 )
-def test_prompts_of_the_speed_tables_are_held_out_and_not_for_judging_alone(
+def test_prompts_of_the_speed_tables_are_held_out(
     name: str, count: int, source: str, other: tuple[str, ...]
 ) -> None:
     file = ROOT / "hamburger_edge" / "benchmarks" / "requests" / "held_out" / f"{name}.jsonl"
@@ -188,7 +188,7 @@ def test_prompts_of_the_speed_tables_are_held_out_and_not_for_judging_alone(
 
 
 @pytest.mark.skipif(not is_complete(base_folder("smollm2-135m")), reason="the base is not here")
-def test_commands_of_the_speed_table_are_those_that_chose_no_setting() -> None:
+def test_commands_of_the_speed_table_chose_no_setting() -> None:
     recipe = read_tune_recipe(ZOO / "voice-commands" / "recipe.toml")
     recipe = replace(recipe, examples=str(ZOO / "voice-commands" / "examples.jsonl.gz"))
     dataset = Dataset(recipe, print, no_progress)

@@ -41,7 +41,7 @@ def saved(model: Model, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("rule", "mode"), [("token", "merge"), ("slot", "verify")])
-def test_a_resumed_session_goes_on_bit_for_bit(
+def test_resumed_session_continues_bit_for_bit(
     tokenizer: Tokenizer, tmp_path: Path, rule: str, mode: str
 ) -> None:
     shape = {"position_rule": rule}
@@ -63,9 +63,7 @@ def test_a_resumed_session_goes_on_bit_for_bit(
     assert os.listdir(tmp_path) == ["talk.session"]
 
 
-def test_an_answer_in_the_middle_survives_a_session(
-    model: Model, tokenizer: Tokenizer, tmp_path: Path
-) -> None:
+def test_session_keeps_an_unfinished_answer(model: Model, tokenizer: Tokenizer, tmp_path: Path) -> None:
     model.backend.eos_rate = 0.0
     options = {**OPTIONS, "max_tokens": 40}
     whole = model.chat(**options).send("hello").result()
@@ -80,7 +78,7 @@ def test_an_answer_in_the_middle_survives_a_session(
     assert cut + rest.tokens == whole.tokens
 
 
-def test_saving_after_something_else_used_the_model(
+def test_session_is_saved_after_another_use_of_the_model(
     model: Model, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     chat = model.chat(max_tokens=15)
@@ -91,10 +89,10 @@ def test_saving_after_something_else_used_the_model(
     assert list(toy_model(tokenizer).resume(tmp_path / "s").send("on")) == expected
 
 
-def test_slots_of_a_session_are_reused_for_its_own_conversation_alone(
+def test_slots_of_a_session_are_reused_for_its_conversation_only(
     model: Model, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    """Whoever made it up could have put anything there: it must not answer other prompts."""
+    """A forged session may hold any slots: they must not be used for other prompts."""
     chat = model.chat(max_tokens=9)
     list(chat.send("hello " * 9))
     chat.save(tmp_path / "s")
@@ -143,7 +141,7 @@ def test_a_session_too_large_for_this_cache_is_refused(saved: Path, tokenizer: T
     assert small.backend.slots == small.inference.engine.ledger.slots == 0
 
 
-def test_missing_and_unwritable_places(model: Model, tmp_path: Path) -> None:
+def test_missing_and_unwritable_paths_are_errors(model: Model, tmp_path: Path) -> None:
     for place in (tmp_path / "missing", tmp_path, "a\0b"):
         with pytest.raises(SessionError, match=r"no session here|cannot be read"):
             model.resume(place)
@@ -156,7 +154,7 @@ def test_missing_and_unwritable_places(model: Model, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has neither")
-def test_pipes_are_not_waited_for_and_only_its_owner_can_read_it(
+def test_pipe_is_refused_and_only_the_owner_can_read_a_session(
     model: Model, saved: Path, tmp_path: Path
 ) -> None:
     assert saved.stat().st_mode & 0o777 == 0o600
@@ -244,7 +242,7 @@ def test_files_and_headers_larger_than_any_of_this_model_are_not_read(model: Mod
         model.resume(saved)
 
 
-def test_too_little_memory_is_not_called_damage(
+def test_too_little_memory_is_not_reported_as_damage(
     model: Model, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:

@@ -46,13 +46,13 @@ def text_of(parts: list[tuple[str, bool]]) -> str:
         ("llama2", "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nHi [/INST]", "</s><s>[INST] Bye [/INST]"),
     ],
 )
-def test_presets(name: str, first: str, following: str) -> None:
+def test_presets_render_their_markup(name: str, first: str, following: str) -> None:
     template = ChatTemplate.preset(name)
     assert text_of(template.first_turn(" Hi", "S")) == first
     assert text_of(template.next_turn(" Bye")) == following
 
 
-def test_system_texts() -> None:
+def test_system_text_is_rendered() -> None:
     smollm2, brief = ChatTemplate.preset("smollm2"), ChatTemplate.preset("chatml", "Be brief.")
     assert "named SmolLM, trained by Hugging Face<|im_end|>" in text_of(smollm2.first_turn("Hi"))
     assert text_of(smollm2.first_turn("Hi", "Be brief.")) == text_of(brief.first_turn("Hi"))
@@ -60,14 +60,14 @@ def test_system_texts() -> None:
 
 
 @pytest.mark.parametrize("template", PRESETS.values(), ids=PRESETS)
-def test_only_markup_is_trusted_and_json_holds_all_of_it(template: ChatTemplate) -> None:
+def test_only_markup_becomes_special_tokens_and_json_keeps_it(template: ChatTemplate) -> None:
     parts = [*template.first_turn("MINE", "THEIRS"), *template.next_turn("MINE")]
     assert all(trusted is not any(word in text for word in ("MINE", "THEIRS")) for text, trusted in parts)
     assert ChatTemplate.from_json(json.loads(json.dumps(template.to_json()))) == template
     assert not template.is_task
 
 
-def test_unknown_templates() -> None:
+def test_unknown_template_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown key 'jinja'"):
         ChatTemplate.from_json({"jinja": "{{ }}"})
     with pytest.raises(InputError, match="known: plain, chatml"):
@@ -85,7 +85,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Opener:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_round_trip(opened: Opener, kind: str) -> None:
+def test_text_survives_encoding_and_decoding(opened: Opener, kind: str) -> None:
     tokenizer = opened(kind)
     ids = tokenizer.encode(HARD)
     assert tokenizer.decode(ids) == HARD
@@ -102,7 +102,7 @@ def test_round_trip(opened: Opener, kind: str) -> None:
     sizes=st.lists(st.integers(1, 5), min_size=1),
 )
 @example(HARD, [1])
-def test_streamed_text_is_the_whole_text(opened: Opener, kind: str, text: str, sizes: list[int]) -> None:
+def test_streamed_text_equals_the_whole_text(opened: Opener, kind: str, text: str, sizes: list[int]) -> None:
     tokenizer = opened(kind)
     ids = tokenizer.encode_parts([(text, False)])
     stream, parts = TextStream(tokenizer), []
@@ -156,7 +156,7 @@ def test_parts_are_encoded_like_the_whole(opened: Opener, kind: str) -> None:
 
 @given(text=st.text("ab", max_size=20), stops=st.lists(st.text("ab", min_size=1, max_size=4), min_size=1))
 @example("ab", ["b", "ab"])
-def test_stop_strings_against_looking_at_everything(opened: Opener, text: str, stops: list[str]) -> None:
+def test_stop_strings_equal_a_search_in_the_whole_text(opened: Opener, text: str, stops: list[str]) -> None:
     """One letter a token: the answer ends where the first stop string is complete."""
     tokenizer = opened("byte_fallback")
     stream, said, taken = TextStream(tokenizer, stops), "", 0
@@ -174,7 +174,7 @@ def test_stop_strings_against_looking_at_everything(opened: Opener, text: str, s
     assert taken == len(tokenizer.encode(seen))
 
 
-def test_a_stop_string_says_which_token_completed_it(opened: Opener) -> None:
+def test_stop_string_reports_the_token_that_completed_it(opened: Opener) -> None:
     tokenizer = opened("byte_fallback")
     ids = tokenizer.encode("xy🙂zz")
     last = len(tokenizer.encode("xy🙂"))
@@ -207,7 +207,7 @@ def test_a_piece_that_only_looks_like_a_byte_is_text() -> None:
 # Files
 
 
-def test_bad_files(tmp_path: Path) -> None:
+def test_bad_tokenizer_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     with pytest.raises(BundleError, match="no tokenizer"):
         Tokenizer(path)
@@ -217,7 +217,7 @@ def test_bad_files(tmp_path: Path) -> None:
             Tokenizer(path)
 
 
-def test_what_the_library_raises_names_the_file(tmp_path: Path) -> None:
+def test_library_error_names_the_file(tmp_path: Path) -> None:
     """It panics over some files, which is no Exception, and fails over others at the first text."""
     content = json.loads(toy_tokenizers.byte_level(tmp_path).read_text())
     path = tmp_path / "bad.json"
@@ -240,7 +240,7 @@ def test_a_decoder_of_another_kind_is_refused(tmp_path: Path) -> None:
             Tokenizer(tmp_path / "bad.json")
 
 
-# What would multiply its input
+# Tokenizers that would multiply their input
 
 
 def sequence(steps: list[Any], part: str = "normalizers") -> dict[str, Any]:
@@ -280,7 +280,7 @@ def test_a_tokenizer_that_multiplies_is_refused(kind: str, component: Any) -> No
         check_tokenizer_limits({kind: component})
 
 
-def test_other_ways_to_be_large_are_refused(tmp_path: Path) -> None:
+def test_long_suffix_and_repeated_keys_of_a_tokenizer_are_refused(tmp_path: Path) -> None:
     path = toy_tokenizers.byte_fallback(tmp_path)
     whole = json.loads(path.read_text())
     model = {**whole["model"], "end_of_word_suffix": "x" * 10**5}

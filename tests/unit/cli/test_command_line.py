@@ -19,7 +19,7 @@ from hamburger_edge.models.checkpoints.built_in import ZOO
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_help_has_examples_and_each_of_them_parses(command, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_examples_of_the_help_parse(command, capsys) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(SystemExit) as exit:
         cli.main([command.name, "--help"])
     assert exit.value.code == 0
@@ -59,14 +59,14 @@ def test_every_command_is_registered_and_the_documentation_is_current() -> None:
     assert (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8") == markdown()
 
 
-def test_json_is_a_switch_of_every_command_that_has_it() -> None:
+def test_json_is_a_flag_in_every_command() -> None:
     settings = [each.settings for command in COMMANDS for each in command.options if "--json" in each.flags]
     assert len(settings) > 5
     assert all(each == settings[0] for each in settings)
     assert settings[0]["action"] == "store_true"
 
 
-BAD_INPUT = [  # and what the line names
+BAD_INPUT = [  # arguments, and words of the error's line
     (["run", "{nowhere}", "hi"], "no such"),
     (["run", "{empty}", "hi"], "neither"),
     (["run", "{file}", "hi"], "file: a file, not a folder"),
@@ -184,7 +184,7 @@ def test_verify_checks_hashes_without_pytorch(
         "eval bundle --json quality.json",
     ],
 )
-def test_a_wrong_command_line_gives_one_line_and_exit_code_2(
+def test_wrong_command_line_gives_one_line_and_exit_code_2(
     words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit:
@@ -195,7 +195,7 @@ def test_a_wrong_command_line_gives_one_line_and_exit_code_2(
     assert re.fullmatch(r"error: .+ \(see hamburger-edge.* --help\)\n", err)
 
 
-def test_threads_of_an_export_sleep_while_they_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_export_threads_sleep_while_they_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """They span: an export beside a busy program, or another export, took several times as long."""
     found: dict[str, str] = {}
 
@@ -204,7 +204,7 @@ def test_threads_of_an_export_sleep_while_they_wait(monkeypatch: pytest.MonkeyPa
         return tmp_path
 
     monkeypatch.setattr("hamburger_edge.exporting.export_checkpoint", take)
-    monkeypatch.setenv("OMP_WAIT_POLICY", "")  # which the end of this test takes back
+    monkeypatch.setenv("OMP_WAIT_POLICY", "")  # restored when the test ends
     monkeypatch.delenv("OMP_WAIT_POLICY")
     monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     assert cli.main(["export", "tiny", "-o", str(tmp_path / "bundle")]) == 0

@@ -1,4 +1,4 @@
-"""`chat`, `eval` and `serve`: where Ctrl-C may fall, what is compared with what, and who is let in."""
+"""`chat`, `eval` and `serve`: Ctrl-C at each moment, the compared models, and access."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hamburger_edge.serve.gate import Access
 
 
 class Input(io.StringIO):
-    """What is typed or piped in; a line ^C is an interruption where the next one is waited for."""
+    """Typed or piped input. A line ^C interrupts the program while it waits for the next line."""
 
     def __init__(self, lines: str, terminal: bool) -> None:
         super().__init__(lines)
@@ -59,10 +59,10 @@ def interrupting(steps: int) -> Any:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_ctrl_c_in_an_answer(
+def test_ctrl_c_stops_the_answer_on_a_terminal_and_the_program_on_a_pipe(
     terminal: bool, model: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On a terminal it stops the answer; whoever feeds a pipe wants the program to end."""
+    """On a terminal Ctrl-C stops the answer; with a pipe it ends the program."""
     model.backend.eos_rate = 0.0
     model.backend.before_macro = interrupting(3)
     monkeypatch.setattr(sys, "stdin", Input("hello\n/continue\n^C\n/stats\n", terminal))
@@ -97,15 +97,15 @@ def test_ctrl_c_between_answers_keeps_the_conversation(
 # eval
 
 
-def test_quick_takes_the_built_in_prompts(run_eval: Callable[..., tuple[int, str, str]]) -> None:
+def test_quick_uses_the_built_in_prompts(run_eval: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = run_eval(str(ZOO / "tiny"), "--quick", "--max-tokens", "8", "--threads", "1")
     assert code == 0, err
     assert re.search(r"prompts: 1[4-6] of the built-in set", out)  # two of a kind, the long ones if they fit
     assert "  0.8  " in out
 
 
-def test_the_reference_is_the_base_without_the_graft_s_changes(tmp_path: Path) -> None:
-    """A checkpoint with a delta: judged by what the base was before."""
+def test_reference_is_the_unchanged_base(tmp_path: Path) -> None:
+    """A checkpoint with a delta is compared with its unchanged base."""
     checkpoint = toy_checkpoint(tmp_path / "toy")
     model = checkpoint.model
     write_hf(tmp_path / "base", model)
@@ -133,7 +133,7 @@ def test_the_reference_is_the_base_without_the_graft_s_changes(tmp_path: Path) -
     assert judge.model.info.cache_slots == 64
 
 
-def test_every_runtime_that_a_bundle_has_files_for(tmp_path: Path) -> None:
+def test_every_runtime_of_a_bundle_is_evaluated(tmp_path: Path) -> None:
     for name, files in {"both": ("a.onnx", "b.gguf"), "one": ("a.gguf",), "other/one": ()}.items():
         (tmp_path / name).mkdir(parents=True)
         for file in files:
@@ -158,7 +158,7 @@ def access(*words: str) -> Access:
     return access_of(build_parser().parse_args(["serve", "bundle", *words]))
 
 
-def test_models_have_names(tmp_path: Path) -> None:
+def test_served_models_are_named_by_option_or_folder(tmp_path: Path) -> None:
     odd = tmp_path / "a=b"
     odd.mkdir()
     assert named([str(tmp_path), "small=x/y", str(odd)]) == [
@@ -172,7 +172,7 @@ def test_models_have_names(tmp_path: Path) -> None:
             named(given)
 
 
-def test_beyond_this_machine_a_key_is_needed(tmp_path: Path) -> None:
+def test_serving_beyond_this_machine_needs_a_key(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("a-key-of-many-characters")
     assert not access().keys
@@ -188,7 +188,7 @@ def test_beyond_this_machine_a_key_is_needed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["other", "bundle=other"])
-def test_what_browsers_get(
+def test_browsers_get_their_bundle_or_the_served_one(
     name: str,
     bundle: Path,
     tmp_path: Path,
@@ -210,7 +210,7 @@ def test_what_browsers_get(
         offered({"a": Path("x"), "b": Path("y")}, "--browser-bundle", "other")
 
 
-def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_used_port_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert main(["serve", "no-such-folder", "--port", str(taken.getsockname()[1])]) == 1
     assert "in use" in capsys.readouterr().err

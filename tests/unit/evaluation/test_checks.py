@@ -30,7 +30,7 @@ from hamburger_edge.evaluation.recommending import CHECKABLE, checkable_question
         (Check("number", 15.0), "I do not know.", False),
     ],
 )
-def test_checks(check: Check, answer: str, passes: bool) -> None:
+def test_check_passes_correct_answers_only(check: Check, answer: str, passes: bool) -> None:
     assert check.passes(answer) is passes
 
 
@@ -49,12 +49,12 @@ def test_checks(check: Check, answer: str, passes: bool) -> None:
         ('"prompt": "a", "check": {"type": "regex", "value": "("}', "not a regular expression"),
     ],
 )
-def test_a_wrong_line_is_named_with_its_place(line: str, told: str) -> None:
+def test_wrong_line_error_names_file_and_line(line: str, told: str) -> None:
     with pytest.raises(InputError, match=f"^file, line 3: .*{told}.*$"):
         parse_prompt(f"{{{line}}}", "file, line 3")
 
 
-def test_files(tmp_path: Path) -> None:
+def test_prompt_file_is_read_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
     with pytest.raises(InputError, match="cannot be read"):
         read_prompts(path)
@@ -69,14 +69,14 @@ def test_files(tmp_path: Path) -> None:
     assert read_prompts(path) == [Prompt("a", "other"), Prompt("b", "sum", parse_check(check, ""))]
 
 
-def test_too_few_checks_are_refused(tmp_path: Path) -> None:
+def test_recommendation_needs_enough_checks(tmp_path: Path) -> None:
     path = tmp_path / "few.jsonl"
     path.write_text('{"prompt": "What is 1 plus 1?", "check": {"type": "number", "value": 2}}\n' * 3)
     with pytest.raises(InputError, match="3 prompts have a check, 558 are needed"):
         checkable_questions(path, 1.0)
 
 
-def test_the_built_in_sets_have_every_kind_and_no_prompt_twice() -> None:
+def test_built_in_sets_have_every_kind_and_no_repeated_prompt() -> None:
     prompts = read_prompts()
     assert len({prompt.text for prompt in prompts}) == len(prompts) == 64
     kinds = {"chat", "list", "code", "json", "arithmetic", "summary", "translation", "long"}
@@ -92,8 +92,8 @@ def test_the_built_in_sets_have_every_kind_and_no_prompt_twice() -> None:
 
 
 @pytest.mark.parametrize("beginning", ["Count from", "Name the four days", "Write these words as a numbered"])
-def test_lists_may_be_written_in_any_way(beginning: str) -> None:
-    """In a line or on lines of their own; with an "and" or numbers, where these are not asked for."""
+def test_list_check_accepts_each_notation(beginning: str) -> None:
+    """One line or one line per entry; with "and" or with numbers, if the check does not require them."""
     for question in (each for each in read_prompts(CHECKABLE) if each.text.startswith(beginning)):
         assert question.check is not None
         passes, pattern = question.check.passes, str(question.check.value)

@@ -35,11 +35,11 @@ def cases(*pairs: tuple[str, str]) -> list[Case]:
         ("42 of them", "42", False),
     ],
 )
-def test_right_answers_are_equal_as_json_or_else_as_text(answer: str, expected: str, found: bool) -> None:
+def test_answers_are_equal_as_json_or_as_text(answer: str, expected: str, found: bool) -> None:
     assert equal(answer, expected) is found
 
 
-def test_valid_answers_are_those_of_the_schema() -> None:
+def test_validator_accepts_answers_of_the_schema_only() -> None:
     pytest.importorskip("jsonschema")
     validator = Validator('{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}')
     assert validator.accepts('{"n": 7}')
@@ -48,20 +48,20 @@ def test_valid_answers_are_those_of_the_schema() -> None:
         Validator('{"type": "thing"}')
 
 
-def test_exact() -> None:
+def test_exact_judge_ignores_surrounding_blanks_only() -> None:
     judged = find_judge("exact")(cases(("a b", " a b\n"), ("a b", "a  b")))
     assert judged.scores == (1, 0)
     assert judged.score == 0.5
 
 
-def test_distance() -> None:
+def test_distance_judge_is_one_minus_relative_edit_distance() -> None:
     pairs = cases(("kitten", "sitting"), ("sitting", "kitten"), ("same", "same"), ("", "abc"), ("", ""))
     judged = find_judge("distance")(pairs)
     assert judged.scores == pytest.approx((4 / 7, 4 / 7, 1, 0, 1))
     assert judged.figures == {"exact": 0.4}
 
 
-def test_fields_are_paths_and_what_stands_there() -> None:
+def test_fields_judge_compares_paths_with_their_values() -> None:
     expected = json.dumps({"intent": "play", "slots": {"artist": "x", "years": [1, 2]}, "more": {}})
     other_order = json.dumps(
         {"more": {}, "slots": {"years": [1.0, 2], "artist": "x"}, "intent": "play"}, indent=1
@@ -78,7 +78,9 @@ def test_fields_are_paths_and_what_stands_there() -> None:
 
 
 @pytest.mark.parametrize("python", ["python", sys.executable])
-def test_a_command_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str) -> None:
+def test_command_judge_reads_cases_and_prints_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str
+) -> None:
     """`python` is the one that runs this, whatever a shell would find."""
     monkeypatch.setenv("PATH", str(tmp_path))
     program = tmp_path / "judge.py"
@@ -102,14 +104,14 @@ def test_a_command_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytho
         ("import sys; sys.stdout.buffer.write(b'\\xff 1')", "not UTF-8"),
     ],
 )
-def test_a_command_that_does_not(tmp_path: Path, code: str, message: str) -> None:
+def test_failing_command_judge_is_an_error(tmp_path: Path, code: str, message: str) -> None:
     program = tmp_path / "judge.py"
     program.write_text(code)
     with pytest.raises(InputError, match=message):
         find_judge(f"{sys.executable} {program}")(cases(("a", "b"), ("a", "b")))
 
 
-def test_a_command_is_known_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_command_judge_are_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "judge.py"
     program.write_text("pass\n")
     monkeypatch.chdir(tmp_path)
@@ -121,7 +123,7 @@ def test_a_command_is_known_by_its_files(tmp_path: Path, monkeypatch: pytest.Mon
     assert judge_files("exact") == judge_files("python -m no_such_module") == []
 
 
-def test_which_judge_there_is_and_which_fits() -> None:
+def test_unknown_judge_is_refused_and_json_answers_get_fields() -> None:
     with pytest.raises(InputError, match="'bleu' is unknown: take exact, fields, distance"):
         find_judge("bleu")
     with pytest.raises(InputError, match="cannot be run"):

@@ -31,7 +31,7 @@ GREEDY = {"max_tokens": 40, "ignore_eos": True}
 
 @dataclass
 class Damaged(ScriptedBackend):
-    """Its base says something else than it should, in a share of all places."""
+    """Its base predicts a wrong token at a share of all positions."""
 
     damage: float = 0.0
 
@@ -52,7 +52,7 @@ def evaluate(judge: Model, models: dict[str, Model], plan: EvalPlan, prompts: li
 
 
 @pytest.mark.parametrize("agreement", [1.0, 0.6])
-def test_known_agreement_and_prefix(tokenizer: Tokenizer, agreement: float) -> None:
+def test_report_has_the_known_agreement_and_prefix(tokenizer: Tokenizer, agreement: float) -> None:
     judge, model = scripted(tokenizer), scripted(tokenizer, agreement=agreement, p_stop=0.15)
     report = evaluate(judge, {"toy": model}, EvalPlan((0.8,), max_tokens=40), PROMPTS)
     [found] = report.models
@@ -68,7 +68,7 @@ def test_known_agreement_and_prefix(tokenizer: Tokenizer, agreement: float) -> N
     assert merged.group_shares[4] > 0.9  # p_stop is low
     groups = merged.tokens / merged.tokens_per_step
     merged_tokens = merged.tokens - groups  # those not first in a group
-    assert merged.first_agreement == 1  # what the base says itself is never wrong
+    assert merged.first_agreement == 1  # the base's own tokens always agree
     assert merged.micro_agreement == pytest.approx(agreement, abs=0.06)
     right = groups + merged.micro_agreement * merged_tokens
     assert merged.agreement == pytest.approx(right / merged.tokens)
@@ -87,7 +87,7 @@ def test_known_agreement_and_prefix(tokenizer: Tokenizer, agreement: float) -> N
     assert calibration.error == pytest.approx(abs(0.85 - merged.micro_agreement))
 
 
-def test_refused_proposals_count_where_they_are_computed(tokenizer: Tokenizer) -> None:
+def test_refused_drafts_count_where_they_are_computed(tokenizer: Tokenizer) -> None:
     """By stop rule "after" the head can be judged on tokens that it refused; by "before" they never are."""
     models = [scripted(tokenizer, agreement=0.6, stop_rule=rule) for rule in ("after", "before")]
     judge = Judge(scripted(tokenizer))
@@ -102,11 +102,11 @@ def test_refused_proposals_count_where_they_are_computed(tokenizer: Tokenizer) -
         assert expected is None or low / 10 <= expected <= (low + 1) / 10
     shares = [share for share in found.observed if share is not None]
     observed = np.average(shares, weights=[n for n in found.counts if n])
-    assert observed == pytest.approx(0.6, abs=0.08)  # whatever the head says: its chances are noise here
+    assert observed == pytest.approx(0.6, abs=0.08)  # independent of the head, whose chances are noise here
     assert sum(heard.counts[:5]) == 0
 
 
-def test_the_watch_is_taken_off_again(tokenizer: Tokenizer) -> None:
+def test_recorder_is_removed_after_the_run(tokenizer: Tokenizer) -> None:
     model = scripted(tokenizer)
     with pytest.raises(InputError):
         ask(model, Judge(model), PROMPTS[0], confidence=2)
@@ -114,7 +114,7 @@ def test_the_watch_is_taken_off_again(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 19, 20, 21, 128])
-def test_a_judge_reads_the_base_s_scores_in_pieces(
+def test_judge_reads_the_scores_of_the_base_in_pieces(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     monkeypatch.setattr("hamburger_edge.evaluation.base_judge.CHUNK", chunk)
@@ -128,7 +128,7 @@ def test_a_judge_reads_the_base_s_scores_in_pieces(
     assert backend.slots == 0
 
 
-def test_damaged_weights_and_merging_are_told_apart(tokenizer: Tokenizer) -> None:
+def test_damage_of_weights_and_of_merging_are_separate_figures(tokenizer: Tokenizer) -> None:
     """One model has a worse base and does not merge, another a perfect base and a poor micro decoder."""
     models = {
         "weights": scripted(tokenizer, Damaged, damage=0.2, p_stop=1.0),
@@ -159,7 +159,7 @@ class Parrot(ScriptedBackend):
         return scores
 
 
-def test_looping_answers_are_counted_and_left_out(tokenizer: Tokenizer) -> None:
+def test_looping_answers_are_counted_and_excluded(tokenizer: Tokenizer) -> None:
     Parrot.mark = tokenizer.encode("the x")[-1]
     prompts = [Prompt("the x"), Prompt("the cat"), Prompt("the mat"), Prompt("a x")]
     model = scripted(tokenizer, Parrot, p_stop=0.0, agreement=0.7)
@@ -178,7 +178,7 @@ def test_looping_answers_are_counted_and_left_out(tokenizer: Tokenizer) -> None:
     assert row.non_looping.nll_difference == pytest.approx(row.non_looping.nll - base, abs=1e-4)
 
 
-def test_right_answers_and_kinds(tokenizer: Tokenizer) -> None:
+def test_correct_answers_are_counted_by_kind(tokenizer: Tokenizer) -> None:
     judge = scripted(tokenizer)
     said = ask(judge, Judge(judge), PROMPTS[0], confidence=1.0, max_tokens=8).text
     prompts = [
@@ -206,7 +206,7 @@ def test_sampling_is_compared_with_plain_decoding_of_the_same_seed(tokenizer: To
     assert "with what sampling costs" in tables(report)
 
 
-def test_prompts_that_do_not_fit_are_left_out_and_other_tokens_refused(tokenizer: Tokenizer) -> None:
+def test_too_long_prompts_are_excluded_and_other_tokenizers_refused(tokenizer: Tokenizer) -> None:
     small, large = scripted(tokenizer, cache_slots=70), scripted(tokenizer)
     prompts = [Prompt("the cat"), Prompt("0123456789" * 8, "long")]
     report = evaluate(large, {"large": large, "small": small}, EvalPlan((0.5,), max_tokens=20), prompts)
@@ -221,7 +221,7 @@ def test_prompts_that_do_not_fit_are_left_out_and_other_tokens_refused(tokenizer
         evaluate(large, {"other": other}, EvalPlan(max_tokens=4), PROMPTS[:1])
 
 
-def test_plans_begin_plainly_are_checked_and_may_be_quick() -> None:
+def test_plan_starts_with_plain_decoding_and_is_validated() -> None:
     assert EvalPlan((0.5, 0.9)).confidences == (1.0, 0.9, 0.5)
     for wrong in ({"confidences": (1.5,)}, {"max_tokens": 0}, {"temperature": -1}, {"seed": -1}):
         with pytest.raises(InputError):
@@ -230,7 +230,7 @@ def test_plans_begin_plainly_are_checked_and_may_be_quick() -> None:
     assert quick(prompts) == [prompts[n] for n in (0, 1, 5, 6)]
 
 
-def test_the_estimate_follows_what_prompts_took() -> None:
+def test_time_estimate_follows_finished_prompts() -> None:
     estimate = _Estimate(2)
     assert estimate.left([0, 1], [0, 1]) == ""
     for number, seconds in ((0, 10.0), (1, 30.0), (0, 20.0)):
@@ -239,7 +239,7 @@ def test_the_estimate_follows_what_prompts_took() -> None:
     assert estimate.left([2], [0, 1, 2]) == "about 2 min left"
 
 
-def test_report_as_json_and_as_text(tokenizer: Tokenizer) -> None:
+def test_report_is_written_as_json_and_text(tokenizer: Tokenizer) -> None:
     judge, model = scripted(tokenizer), scripted(tokenizer, agreement=0.5, p_stop=0.0)
     report = evaluate(judge, {"judge": judge, "toy": model}, EvalPlan((0.5,), max_tokens=12), PROMPTS)
     data = json.loads(json.dumps(report.to_json(), allow_nan=False))

@@ -18,7 +18,7 @@ from hamburger_edge.loop.dial import PLAIN, Recommended
 VERIFY, MERGE = Recommended.of("verify"), Recommended.of("merge")
 
 
-def test_the_fastest_that_is_shown_to_lose_less() -> None:
+def test_fastest_setting_with_a_proven_small_loss_is_recommended() -> None:
     plain, safe = row(PLAIN, 0, 0, 1), row(VERIFY, 5, 2, 1.5)  # p = 2.45% for a loss of a point
     close, bold = row(Recommended("merge", 0.9), 8, 3, 2), row(MERGE, 40, 10, 3)
     assert recommend([plain, safe, close], 1.0) is safe
@@ -30,7 +30,7 @@ def test_the_fastest_that_is_shown_to_lose_less() -> None:
     assert "recommended: verify-0.8" in str(Recommendation([row(PLAIN, prompts=333)], [plain, safe], 1.0))
 
 
-def test_few_prompts_recommend_nothing() -> None:
+def test_too_few_prompts_recommend_no_setting() -> None:
     """Five prompts without a disagreement recommended merge mode at 0.8."""
     alike = [row(PLAIN, 0, 0, 1, 4), row(MERGE, 0, 0, 3, 4)]
     few = Recommendation([row(PLAIN, 0, 0, 1, 1)], alike, 1.0)
@@ -43,7 +43,7 @@ def test_few_prompts_recommend_nothing() -> None:
     assert fewest(1.0) == 558
 
 
-def test_the_two_with_the_best_evidence_are_confirmed() -> None:
+def test_two_settings_with_the_best_evidence_are_confirmed() -> None:
     rows = [
         row(PLAIN, 0, 0, 1.0, 300),
         row(MERGE, 9, 3, 3.0, 300),
@@ -55,7 +55,7 @@ def test_the_two_with_the_best_evidence_are_confirmed() -> None:
     assert [each.name for each in choose(rows, 1.0)] == ["hybrid-0.95", "verify-0.8"]
 
 
-def test_what_people_see() -> None:
+def test_table_has_score_speed_and_interval() -> None:
     head, first = table([row(Recommended("merge", 0.9), 100, 0, 2)])
     assert dict(zip(head, first, strict=True)) == {
         "setting": "merge-0.9",
@@ -76,7 +76,7 @@ def test_what_people_see() -> None:
 # The exact test
 
 
-def test_known_chances() -> None:
+def test_chance_of_loss_equals_known_values() -> None:
     """Without an answer that differs: the chance that none of so many is worse, were one in a hundred."""
     assert chance_of_loss(0, 0, 400, 0.01) == pytest.approx(0.99**400, abs=0.0011)
     assert chance_of_loss(0, 0, 5, 0.01) > 0.9  # five answers alike show nothing
@@ -88,7 +88,7 @@ def test_known_chances() -> None:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.012, 0.02, 0.04])  # of pairs that differ
-def test_a_loss_of_the_margin_passes_as_seldom_as_said(share: float) -> None:
+def test_loss_of_the_margin_passes_at_most_at_the_level(share: float) -> None:
     """Not simulated: the chances of all results that would pass, added up."""
     pairs, margin, allowed = 400, 0.01, 0.05
     worse_by, better_by = (share + margin) / 2, (share - margin) / 2
@@ -101,7 +101,7 @@ def test_a_loss_of_the_margin_passes_as_seldom_as_said(share: float) -> None:
     assert 0.01 < passing <= allowed
 
 
-def test_parts_of_a_point_are_counted_as_whole_ones_now_and_then() -> None:
+def test_partial_losses_are_rounded_at_random_to_whole_ones() -> None:
     assert whole_losses([1, 0, -1, 1, 0]) == (2, 1)
     worse, better = whole_losses([0.25] * 4000 + [-0.1] * 4000 + [0] * 100)
     assert worse == pytest.approx(1000, abs=80)

@@ -16,7 +16,7 @@ from hamburger_edge.export.quantization.int8_columns import Origin, quantize_col
 from hamburger_edge.models.architecture.llama import WholeSequence
 
 
-def test_columns_are_near_and_two_products_fit_16_bits() -> None:
+def test_columns_are_close_and_two_products_fit_16_bits() -> None:
     """Guards against saturation: x86 without VNNI adds the products of two neighbours in 16 bits."""
     for width in (64, 63):
         weight = weights(300, width).numpy()
@@ -33,7 +33,7 @@ def test_columns_are_near_and_two_products_fit_16_bits() -> None:
     assert (np.abs(rows_of_a_table).max(0) == 127).all()  # all 8 bits: no product adds them
 
 
-def test_forms_hold_what_was_quantized() -> None:
+def test_stored_forms_equal_the_quantized_weights() -> None:
     weight = weights(9000, 16)
     values, scales = quantize_columns(weight.numpy())
     wanted = torch.from_numpy((values * scales).T)
@@ -54,7 +54,7 @@ def test_forms_hold_what_was_quantized() -> None:
     assert torch.equal(table.rows(ids), table.dense()[ids])
 
 
-def test_a_fold_takes_most_of_a_large_channel_and_rounds_nothing() -> None:
+def test_fold_scales_large_channels_without_rounding() -> None:
     inputs, weight = weights(200, 64).numpy(), weights(32, 64, seed=1).numpy()
     inputs[:, 5] *= 25
     exponents = exponents_of(np.abs(inputs).max(0), [weight])
@@ -68,7 +68,7 @@ def test_a_fold_takes_most_of_a_large_channel_and_rounds_nothing() -> None:
 
 @pytest.mark.parametrize("output_norms", [False, True])
 @torch.no_grad()
-def test_a_folded_model_computes_the_same(output_norms: bool) -> None:
+def test_folded_model_computes_the_same(output_norms: bool) -> None:
     """With output norms, the outputs of up_proj are folded too."""
     model = toy_model(output_norms=output_norms)
     tokens = torch.tensor([[5, 9, 11, 3, 80, 33]])

@@ -25,7 +25,7 @@ RESEARCH = {"block_size", "keep_head", "prefer", "gguf_precision"}  # of recipe 
 FIELDS = {field.name for field in dataclasses.fields(ExportOptions)}
 
 
-def test_the_command_line_has_every_option_and_no_default_of_its_own(
+def test_command_line_has_every_option_and_no_other_default(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     parsed = build_parser().parse_args(["export", "tiny", "-o", "bundle"])
@@ -58,7 +58,7 @@ def test_the_command_line_has_every_option_and_no_default_of_its_own(
     assert parameters >= FIELDS - RESEARCH
 
 
-def test_a_preset_and_a_recipe(tmp_path: Path) -> None:
+def test_preset_and_recipe_are_read(tmp_path: Path) -> None:
     assert options_of({"precision": "int4-fast"}) == ExportOptions(prefer="speed")
     with pytest.raises(InputError, match=r"precision must be one of int4, int4-fast, .*, got 'q4_1'"):
         options_of({"precision": "q4_1", "formats": "gguf"})
@@ -93,7 +93,7 @@ def test_a_preset_and_a_recipe(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_before_anything_is_read(given: dict[str, object], message: str) -> None:
+def test_invalid_options_are_refused_before_any_file_is_read(given: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ExportOptions(**given)  # type: ignore[arg-type]
 
@@ -111,9 +111,7 @@ def test_missing_extra_is_named() -> None:
     assert re.search(r"MissingExtraError: .*onnx_ir.*\[export\]", ended.stderr)
 
 
-def test_without_a_precision_the_checkpoint_recommends_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_checkpoint_recommends_the_default_precision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     checkpoint = save(tmp_path / "checkpoint", toy_model())
     asked: list[tuple[str, str]] = []
 

@@ -68,7 +68,7 @@ def correlated_inputs(K: int) -> tuple[torch.Tensor, InputCovariance]:
     ("bits", "size", "K", "most"),
     [(8, 32, 128, 0.01), (4, 16, 72, 0.08), (4, 32, 144, 0.1), (4, 128, 72, 0.13), (4, 128, 144, 0.13)],
 )
-def test_error_is_that_of_its_bits(bits: int, size: int, K: int, most: float) -> None:
+def test_error_is_bounded_by_the_number_of_bits(bits: int, size: int, K: int, most: float) -> None:
     weight = weights(24, K)
     blocks = quantize(weight, bits, size)
     count = -(-K // size)
@@ -91,7 +91,7 @@ def test_values_on_a_grid_are_kept_exactly() -> None:
         torch.testing.assert_close(in_blocks(weight), weight)
 
 
-def test_a_block_takes_the_better_of_neighbouring_zero_points() -> None:
+def test_block_takes_the_better_of_neighbouring_zero_points() -> None:
     weight = weights(64, 32)
     low, high = weight.amin(1).clamp(max=0), weight.amax(1).clamp(min=0)
     natural = (-low / ((high - low) / 15)).round()
@@ -99,12 +99,12 @@ def test_a_block_takes_the_better_of_neighbouring_zero_points() -> None:
     assert {int(shift) for shift in zeros - natural} == {-1, 0, 1}
 
 
-def test_a_matrix_is_quantized_in_parts() -> None:
+def test_matrix_is_quantized_in_parts() -> None:
     weight = weights(3, block_quantizer.AT_ONCE // 2)
     assert (dequantize(quantize(weight, 8, 128)) - weight).norm() < 0.01 * weight.norm()
 
 
-def test_a_pair_of_key_channels_has_the_range_of_its_length() -> None:
+def test_pair_of_key_channels_has_the_range_of_its_length() -> None:
     """A rotation turns the pair, so either channel may hold all of it."""
     model = toy_model()
     ranges = CacheRanges(model)
@@ -125,8 +125,8 @@ def test_least_squares_beats_plain_rounding() -> None:
 
 
 @pytest.mark.parametrize("informed", [False, True])
-def test_rows_are_quantized_apart_from_each_other(informed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many at a time, in whatever order they are asked for."""
+def test_rows_are_quantized_independently(informed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of rows per call and their order change nothing."""
     torch.set_num_threads(1)  # several divide a product: on some processors the last bit follows from how
     weight, order = weights(48, 80), torch.arange(46, 9, -1)
     covariance = correlated_inputs(80)[1] if informed else None
@@ -150,7 +150,7 @@ def test_rows_are_quantized_apart_from_each_other(informed: bool, monkeypatch: p
     ],
     ids=["half a block", "blocks", "means", "Q4_0", "Q4_1"],
 )
-def test_knowing_the_inputs_helps(rounded: Rounded, K: int, most: float) -> None:
+def test_input_moments_reduce_the_error(rounded: Rounded, K: int, most: float) -> None:
     """Rounding errors in large directions are made up for elsewhere."""
     (inputs, covariance), weight = correlated_inputs(K), weights(48, K)
     error = [(inputs @ (rounded(weight, known) - weight).T).norm() for known in (None, covariance)]
@@ -183,7 +183,7 @@ def test_scales_and_minima_are_the_best_for_their_bits(minimum: bool) -> None:
             assert (errors(scales, minima * (1 + change)) > best).float().mean() > 0.9
 
 
-def test_a_grid_with_minima_is_found_again() -> None:
+def test_grid_with_minima_is_recovered() -> None:
     exact = q4_1(96, 128)
     assert has_minima(exact, 32)
     assert has_minima(exact + 0.005 * weights(96, 128, seed=1), 32)  # as a low-rank change adds
@@ -194,7 +194,7 @@ def test_a_grid_with_minima_is_found_again() -> None:
     assert (with_means(exact) - exact).norm() < 0.2 * (in_blocks(exact) - exact).norm()
 
 
-def test_a_base_keeps_its_grid_if_it_has_one() -> None:
+def test_base_keeps_its_own_grid() -> None:
     model = toy_model(hidden_size=64, intermediate_size=96)
     assert fitted(model) == plan_for("int4")
     for module in model.base.modules():
@@ -226,7 +226,7 @@ def test_a_base_keeps_its_grid_if_it_has_one() -> None:
         assert (keys - wanted).norm() < (0.02 if form is GridForm else 0.1) * wanted.norm()
 
 
-def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
+def test_head_has_fewer_bits_for_rare_tokens() -> None:
     model = toy_model(hidden_size=64, draft_vocab_size=20)
     plan = fitted(model)
     assert plan.frequent_rows == 40
@@ -251,7 +251,7 @@ def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
         assert vocabulary.head.rare.size == size
 
 
-def test_plans() -> None:
+def test_precision_plan_is_read_and_validated() -> None:
     plan = plan_for("int4")
     assert (plan.base, plan.head) == ("int4", "int8")
     assert plan_for("int4", keep_head="int4").head == "int4"

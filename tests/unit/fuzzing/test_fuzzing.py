@@ -48,13 +48,13 @@ def wait(seconds: float) -> str:
         (lambda: "something else", "said something else"),
     ],
 )
-def test_how_a_case_ends(call: Callable[[], str], told: str | None) -> None:
+def test_each_end_of_a_case_is_classified(call: Callable[[], str], told: str | None) -> None:
     got = isolated(call, 1, waits=3)
     found = fault(got, Ended("said", "honest", got.memory), hashed=True)
     assert found is told is None or str(found).startswith(str(told))
 
 
-def test_what_a_hash_could_not_know_and_memory() -> None:
+def test_damage_outside_the_hash_is_allowed_and_memory_is_limited() -> None:
     honest = Ended("said", "honest", 1000)
     assert fault(Ended("said", "other", 2000), honest, hashed=False) is None
     assert "of memory" in str(fault(Ended("said", "honest", 2001), honest, hashed=True))

@@ -1,4 +1,4 @@
-"""What drafts cost on this machine."""
+"""Costs of drafts on this machine."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def token(guess: Guess | None) -> int | None:
     return guess and guess.token
 
 
-def test_the_longest_match_is_copied_on() -> None:
+def test_copy_continues_the_longest_match() -> None:
     drafter = Drafter([5, 9, 1, 7, 9, 2, 8, 9, 3], None)
     assert token(drafter.guess([4, 7, 9])) == 2
     assert token(drafter.guess([8, 9])) == 3
@@ -40,7 +40,7 @@ def test_the_longest_match_is_copied_on() -> None:
         assert drafter.guess(nothing) is None
 
 
-def test_of_equal_matches_the_next_one_counts() -> None:
+def test_next_of_equal_matches_is_copied() -> None:
     drafter = Drafter([1, 50, 1, 51, 1, 52], None)
     guess = drafter.guess([1])
     assert token(guess) == 50
@@ -51,13 +51,13 @@ def test_of_equal_matches_the_next_one_counts() -> None:
     assert token(drafter.guess([1, 60, 1])) == 51  # and of the text
 
 
-def test_copies_that_fail_lose_their_chance() -> None:
+def test_failed_copies_lower_the_chance() -> None:
     drafter = Drafter([1, 2, 3, 4, 5], None)
     before = drafter.guess([2]).chance
     drafter.add(2)
     drafter.settle(0)
     assert drafter.guess([2]).chance == before * WEIGHT / (WEIGHT + 1)
-    for place, kept in [(2, 1)] * 9 + [(-1, 0)]:  # a token of the micro decoder is none of its own
+    for place, kept in [(2, 1)] * 9 + [(-1, 0)]:  # -1: a token of the micro decoder
         drafter.begin()
         drafter.add(place)
         drafter.settle(kept)
@@ -68,7 +68,7 @@ def index_of(*entries: Entry) -> DraftIndex:
     return DraftIndex(packed_index(*entries), 40)
 
 
-def test_the_longest_known_context_decides() -> None:
+def test_longest_known_context_predicts() -> None:
     index = index_of(([0, 9, 7], 3, 1.0, 0.9), ([8, 7], 6, 0.5, 0.4), ([7], 4, 0.3, 0.2))
     assert token(index.guess([START, 9, 7])) == 3
     assert token(index.guess([3, 8, 7])) == 6
@@ -77,7 +77,7 @@ def test_the_longest_known_context_decides() -> None:
     assert len(index) == 4
 
 
-def test_the_likelier_of_index_and_copy_is_taken() -> None:
+def test_likelier_of_index_and_copy_is_drafted() -> None:
     index = index_of(([8, 7], 6, 0.3, 0.0))
     assert token(Drafter([7, 5, 1], index).guess([8, 7])) == 5
     assert token(Drafter([3, 5, 1], index).guess([8, 7])) == 6
@@ -112,7 +112,7 @@ def test_words_are_spelled_without_the_space_before_them() -> None:
     assert [word.behind for word in words.values()] == [2, 3, 6, 8]
 
 
-def test_words_that_are_no_text_are_left_out() -> None:
+def test_words_without_text_are_excluded() -> None:
     assert list(WORDS.of([24, 7])) == [1]
     assert list(WORDS.of([23])) == []
     assert min(WORDS.of([7] + [6] * NEWEST)) == 1  # only the newest tokens are cut
@@ -198,7 +198,7 @@ def test_a_damaged_index_is_refused(damage: str, tmp_path: Path) -> None:
 
 
 class Repeating(ScriptedBackend):
-    """Says its prompt again, but for some tokens, and then ends."""
+    """Repeat the prompt with some tokens changed, then end."""
 
     def __init__(self, shape: Any, prompt: list[int], mistakes: float, p_stop: float | None) -> None:
         super().__init__(shape, agreement=0.0, eos_rate=0.0, p_stop=p_stop)
@@ -213,7 +213,7 @@ class Repeating(ScriptedBackend):
         return scores
 
 
-# one match of 0.45 begins a copy, and what is kept makes the next draft longer
+# one match of 0.45 begins a copy, and each kept token makes the next draft longer
 @pytest.mark.parametrize(("mistakes", "most_calls"), [(0.0, 5), (0.1, 12), (0.5, 20)])
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.5, "seed": 3, "repetition_penalty": 1.3}])
 def test_an_answer_that_repeats_its_prompt_takes_few_calls(
@@ -235,7 +235,7 @@ def test_an_answer_that_repeats_its_prompt_takes_few_calls(
 SCRIPT = [30, 31, 32, 33, EOS]
 
 
-def test_what_is_certain_is_merged_unchecked_in_hybrid_mode() -> None:
+def test_certain_tokens_are_merged_unchecked_in_hybrid_mode() -> None:
     """Of the same guesses, one with enough answers behind it needs no row, until a slot is full; one without
     does."""
     texts = []
@@ -252,7 +252,7 @@ def test_what_is_certain_is_merged_unchecked_in_hybrid_mode() -> None:
     assert texts == [SCRIPT] * 3
 
 
-def test_no_guess_is_merged_that_settings_may_forbid() -> None:
+def test_guess_that_settings_may_forbid_is_not_merged() -> None:
     backend = ScriptedBackend(info(draft_index=index_of(*along(SCRIPT[:4]))), p_stop=1.0)
     backend.say(SCRIPT, prompt=3)
     steps, _ = run(

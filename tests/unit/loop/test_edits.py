@@ -64,7 +64,7 @@ def test_kept_words(case: dict[str, Any]) -> None:
 
 
 def test_an_answer_never_gets_stuck_and_keeps_words_in_their_order() -> None:
-    """However far it strays, no kept word has a letter beside it."""
+    """No kept word has a letter next to it, even in answers that differ much from the prompt."""
     draw = np.random.default_rng(1)
     prompt = "Well, Ann O'Hara and Bill, Cate, gave 2 tickets ( $5 ) to silver.io"
     kept = ["Ann", "OHara", "Bill", "Cate", "2", "5", "silver", "io"]

@@ -136,14 +136,14 @@ AFTER = {"stop_rule": "after"}
         ({**AFTER, "machine_costs": Costs(row=0.5)}, {"mode": "verify"}, (0.45, 0.5, 0.9, 0.9), [1, 1], 0),
     ],
 )
-def test_which_micro_tokens_are_tried_and_which_join(
+def test_micro_tokens_are_tried_and_joined_by_their_chances(
     shape: dict[str, Any],
     options: dict[str, Any],
     chances: tuple[float, ...],
     sizes: list[int],
     micro_steps: int,
 ) -> None:
-    """By stop rule "before" a chance is of the token after, by rule "after" of its own."""
+    """Stop rule "before": the chance is of the following token. Rule "after": of the token itself."""
     backend = Chances(info(**shape), eos_rate=0.0).script(*chances)
     steps, stats = run(Engine(backend), max_tokens=sum(sizes), **options)
     assert [len(step.tokens) for step in steps] == sizes
@@ -172,7 +172,7 @@ def test_confidence_or_driver_decides_the_size_of_groups(
     assert bool(stats.micro_steps) == (size > 1)
 
 
-def test_stop_probabilities_are_those_the_decision_was_made_on() -> None:
+def test_stop_probabilities_are_those_of_the_decision() -> None:
     steps, _ = run(Engine(ScriptedBackend(eos_rate=0)), max_tokens=60, confidence=0.5)
     assert {len(step.tokens) for step in steps[:-1]} == {1, 2, 3, 4}
     for step in steps[:-1]:

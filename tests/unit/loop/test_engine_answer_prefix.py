@@ -67,7 +67,7 @@ def test_verified_it_changes_no_answer(data: st.DataObject, prompt: list[int], m
 
 
 @pytest.mark.parametrize("mode", ["merge", "hybrid"])
-def test_where_it_does_not_hold_nothing_is_said(mode: str) -> None:
+def test_wrong_prefix_is_not_delivered(mode: str) -> None:
     other = 3 + (plain()[0] - 2) % 37  # another than the base chooses
     engine, without = Engine(backend([other, 9, 9, 9])), Engine(backend([]))
     steps, stats = run(engine, mode=mode, confidence=0.5, max_tokens=20)
@@ -146,7 +146,7 @@ def test_a_long_prompt_is_read_in_pieces_and_may_be_cancelled() -> None:
     assert engine.ledger.groups == engine.backend.context
 
 
-def test_a_failing_call_says_nothing() -> None:
+def test_failing_call_delivers_no_token() -> None:
     engine = Engine(backend(plain()[:6]))
     source = sampler(engine.backend, temperature=0.7, seed=3)
     source.begin(PROMPT)

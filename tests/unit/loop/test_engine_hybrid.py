@@ -50,7 +50,7 @@ class Misreader(ScriptedBackend):
 
 @settings(max_examples=60)
 @given(shapes(), PROMPTS, st.integers(1, 40), st.sampled_from([0.3, 0.7, 0.95]))
-def test_a_doubtful_reading_decides_nothing(
+def test_uncertain_reading_chooses_no_token(
     shape: ModelInfo, prompt: list[int], most: int, confidence: float
 ) -> None:
     """So the text is plain decoding's wherever every misreading is a doubtful one."""
@@ -63,7 +63,7 @@ def test_a_doubtful_reading_decides_nothing(
 
 
 class Misled(Misreader):
-    """Its micro decoder misreads as well, and drafts what its base takes for right; the stop head knows."""
+    """A micro decoder that misreads like its base; its stop chance is higher there."""
 
     def stop(self, text: tuple[int, ...]) -> float:
         return 0.1 if self._misleads(text) else 0.02
@@ -74,7 +74,7 @@ class Misled(Misreader):
         return MicroReadout(ScriptedBackend.scores(self, text, 1) if stop == 0.1 else logits, stop)
 
 
-def test_a_draft_that_errs_as_the_base_does_decides_nothing() -> None:
+def test_draft_with_the_error_of_the_base_chooses_no_token() -> None:
     """The base found its own misreading in the draft, and so kept it, however unsure it was."""
     engine = Engine(Misled(info(stop_rule="after"), eos_rate=0.0))
     steps, stats = run(engine, mode="hybrid", confidence=0.8, max_tokens=100)
@@ -84,7 +84,7 @@ def test_a_draft_that_errs_as_the_base_does_decides_nothing() -> None:
 
 
 class Guesser(ScriptedBackend):
-    """Its micro decoder errs every other time, and its stop head knows."""
+    """A micro decoder that errs at every second token; its stop chance is higher there."""
 
     def micro(self, token: int) -> MicroReadout:
         logits, _ = super().micro(token)
@@ -95,7 +95,7 @@ class Guesser(ScriptedBackend):
         return super().scores(text, salt) * SURE
 
 
-def test_what_is_sure_is_merged_and_the_rest_is_checked() -> None:
+def test_certain_tokens_are_merged_and_others_checked() -> None:
     backend = Guesser(info(stop_rule="after"), agreement=0.5, p_stop=0.02, eos_rate=0.0)
     engine = Engine(backend)
     steps, stats = run(engine, mode="hybrid", confidence=0.8, max_tokens=60, top_probabilities=2)
@@ -114,9 +114,7 @@ def test_what_is_sure_is_merged_and_the_rest_is_checked() -> None:
 
 
 @pytest.mark.parametrize(("p_stop", "most"), [(0.06, 1), (0.05, 4)])
-def test_what_nobody_checks_is_as_sure_as_the_confidence_a_whole_group_of_it(
-    p_stop: float, most: int
-) -> None:
+def test_unchecked_group_reaches_the_confidence(p_stop: float, most: int) -> None:
     """Each token is surer than 0.8, and yet four of them together may not be."""
     backend = ScriptedBackend(info(stop_rule="after"), p_stop=p_stop, eos_rate=0.0)
     engine = Engine(backend)
@@ -125,7 +123,7 @@ def test_what_nobody_checks_is_as_sure_as_the_confidence_a_whole_group_of_it(
     assert [len(step.tokens) for step in steps] == [4] * 15  # they are proposed all the same
 
 
-def test_what_nobody_checks_cannot_end_a_draft() -> None:
+def test_unchecked_token_never_ends_a_draft() -> None:
     """Three tokens at 0.75 each would leave too small a chance that the base keeps them all."""
     backend = ScriptedBackend(info(stop_rule="after"), p_stop=0.25, eos_rate=0.0)
     steps, _ = run(Engine(backend), mode="hybrid", confidence=0.3, max_tokens=60)
@@ -133,7 +131,7 @@ def test_what_nobody_checks_cannot_end_a_draft() -> None:
     assert {len(step.tokens) for step in steps} == {4}
 
 
-def test_by_rule_before_the_step_before_vouches() -> None:
+def test_by_rule_before_the_previous_step_gives_the_chance() -> None:
     """A micro token joins by the `p_stop` that came with the token before it."""
 
     class Alternating(Misreader):
@@ -160,7 +158,7 @@ def test_a_stop_string_may_end_inside_a_merged_slot(fewer: int) -> None:
     assert [token for group in engine.sequence for token in group] == PROMPT + said(steps)[:-fewer]
 
 
-def test_a_doubt_reads_the_newest_groups_alone() -> None:
+def test_only_the_newest_groups_are_read_again() -> None:
     backend = Misreader(p_stop=0.02, eos_rate=0.0)
     engine = Engine(backend)
     _, stats = run(engine, mode="hybrid", confidence=0.8, max_tokens=200)
@@ -171,7 +169,7 @@ def test_a_doubt_reads_the_newest_groups_alone() -> None:
     assert any(len(group) > 1 for group in engine.ledger.groups)
 
 
-def test_what_comes_before_the_answer_stays_as_it_is() -> None:
+def test_groups_before_the_answer_are_never_read_again() -> None:
     """Merged answers of earlier turns are not read again."""
     backend = Misreader(p_stop=0.1, eos_rate=0.0)
     backend.misreads = 1.0
@@ -186,7 +184,7 @@ def test_what_comes_before_the_answer_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(("slots", "reread", "rule"), [(8, 4, "token"), (7, 0, "slot")])
-def test_without_room_the_doubtful_reading_has_to_do(slots: int, reread: int, rule: str) -> None:
+def test_uncertain_reading_is_used_in_a_full_cache(slots: int, reread: int, rule: str) -> None:
     """Nor where it would take all the room that is left."""
     backend = Misreader(info(cache_slots=slots, position_rule=rule), p_stop=0.1, eos_rate=0.0)
     backend.misreads = 1.0

@@ -111,7 +111,7 @@ def all_lost(context: Groups) -> Groups:
 @pytest.mark.parametrize(
     ("mode", "left"), [("merge", half_done), ("hybrid", all_lost), ("verify", half_done)]
 )
-def test_a_failing_backend_leaves_books_that_agree(mode: str, left: Any) -> None:
+def test_ledger_agrees_with_a_failed_backend(mode: str, left: Any) -> None:
     backend = ScriptedBackend(eos_rate=0)
     engine = Engine(backend)
     with failing(backend, 10, left):

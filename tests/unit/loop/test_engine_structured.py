@@ -1,4 +1,4 @@
-"""The loop with a grammar, on a scripted backend that counts what it is asked."""
+"""The loop with a grammar, on a scripted backend that counts its calls."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_run_of_forced_tokens_rides_in_one_call(loop: Loop, options: dict[str,
     assert backend.macro_calls == [len(PROMPT), 1 + run_length]
     assert (stats.base_calls, stats.micro_steps, stats.forced_tokens) == (1, 0, run_length)
     assert {len(group) for group in backend.context} == {1}
-    # a draft holds the run; otherwise each token is a step of its own
+    # a draft holds the run; otherwise each token is a separate step
     assert len(steps[0].tokens) == (1 + run_length if "mode" in options else 1)
 
 
@@ -211,7 +211,7 @@ def test_micro_steps_wait_where_the_draft_vocab_holds_only_suppressed_tokens(loo
         assert said(steps)[1] == y
 
 
-def test_an_error_in_the_middle_takes_back_what_nobody_saw(tokenizer: Tokenizer) -> None:
+def test_error_inside_a_step_removes_undelivered_tokens(tokenizer: Tokenizer) -> None:
     [*_, banned] = tokenizer.encode("the cat")
     chat = toy_model(tokenizer).chat(logit_bias={banned: -100})
     with pytest.raises(InputError, match="banned"):

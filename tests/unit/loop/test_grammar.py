@@ -30,7 +30,7 @@ def fallback(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @settings(max_examples=60)
 @given(schema=schemas, seed=st.integers(0, 2**32))
-def test_whatever_is_allowed_leads_to_an_answer_that_follows_its_schema(
+def test_allowed_tokens_lead_to_a_valid_answer(
     fallback: Tokenizer, schema: dict[str, Any], seed: int
 ) -> None:
     """Also for a tokenizer that puts a space before every text."""
@@ -44,7 +44,7 @@ def test_whatever_is_allowed_leads_to_an_answer_that_follows_its_schema(
 
 @settings(max_examples=60)
 @given(schema=schemas, data=st.data())
-def test_a_place_depends_on_what_was_said_alone(
+def test_state_depends_on_the_answer_tokens_only(
     grammars: Grammars, schema: dict[str, Any], data: st.DataObject
 ) -> None:
     """However it was reached: straight, rewound, or started again in the middle of a forced run."""
@@ -83,13 +83,13 @@ TEXT = "the cat sat on the mat\n\tif x == 1: 日本🙂"
     ],
     ids=["json as models write it", "another layout", "text"],
 )
-def test_what_is_forced_is_as_the_tokenizer_cuts_it(
+def test_forced_tokens_equal_those_of_the_tokenizer(
     grammars: Grammars, tokenizer: Tokenizer, structure: dict[str, Any], text: str
 ) -> None:
     assert walk(start(grammars, **structure), lambda allowed: allowed[0]) == tokenizer.encode(text)
 
 
-def test_every_alternative_of_shared_prefixes_can_be_said(grammars: Grammars, tokenizer: Tokenizer) -> None:
+def test_every_alternative_of_shared_prefixes_is_allowed(grammars: Grammars, tokenizer: Tokenizer) -> None:
     words = ["the", "then", "the cat", "the cat sat", "the cat sat on the mat"]
     grammar, random, said = start(grammars, json_schema={"enum": words}), np.random.default_rng(0), set()
     for _ in range(40):
@@ -98,7 +98,7 @@ def test_every_alternative_of_shared_prefixes_can_be_said(grammars: Grammars, to
     assert said == {json.dumps(word) for word in words}
 
 
-def test_an_end_token_ends_what_may_end(grammars: Grammars, tokenizer: Tokenizer) -> None:
+def test_end_token_is_allowed_after_a_complete_answer(grammars: Grammars, tokenizer: Tokenizer) -> None:
     grammar = start(grammars, regex="[0-9]{1,3}")
     [digit] = tokenizer.encode("7")
     assert (grammar.complete, bool(grammar.allowed()[EOS])) == (False, False)
@@ -187,7 +187,7 @@ def test_times_have_a_zone_and_no_leap_second(text: str, allowed: bool) -> None:
         ({"properties": {"format": DAY}}, {"format": "2024-02-29"}, {"format": "2023-02-29"}),
     ],
 )
-def test_schemas_are_followed_so(
+def test_schema_accepts_valid_texts_only(
     grammars: Grammars, tokenizer: Tokenizer, schema: dict[str, Any], allowed: Any, refused: Any
 ) -> None:
     def follows(value: Any) -> bool:

@@ -67,7 +67,7 @@ def test_limits_of_slots_and_positions() -> None:
     ("prompt", "merged", "expected"),
     [
         ([(1,), (2,), (3,), (4,), (5,), (9,)], True, (3, 5)),  # the merged slot stands for its tokens
-        ([(1,), (2,), (3,), (4,), (5,), (9,)], False, (2, 2)),  # unless exactness is asked for
+        ([(1,), (2,), (3,), (4,), (5,), (9,)], False, (2, 2)),  # unless the match has to be exact
         ([(1,), (2,), (3,), (4,)], True, (2, 2)),  # a slot that reaches past the prompt does not match
         ([(1,), (2,), (3, 4, 5), (9,)], False, (3, 3)),  # the same group does
         ([(1,), (2,), (3, 4), (5,)], True, (2, 2)),  # groups of another cut do not

@@ -64,7 +64,7 @@ def test_greedy_takes_the_highest_with_its_softmax_probability() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"logit_bias": {1: -100}}, {"repetition_penalty": 2.0}])
-def test_the_scores_are_left_alone(changes: dict[str, Any]) -> None:
+def test_scores_are_not_changed(changes: dict[str, Any]) -> None:
     scores = SCORES.copy()
     scores.flags.writeable = False  # runtimes hand out their own buffers
     source = sampler(**changes)
@@ -221,7 +221,7 @@ def test_noise_of_another_backend_does_not_change_the_text() -> None:
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=8), st.integers(0, 2**64 - 1))
-def test_rewinding_is_as_if_it_had_never_been_said(steps: list[int], seed: int) -> None:
+def test_rewound_tokens_leave_no_trace(steps: list[int], seed: int) -> None:
     settings = {"temperature": 1.0, "seed": seed, "frequency_penalty": 0.7, "repetition_penalty": 1.3}
     straight, wandering = sampler(**settings), sampler(**settings)
     straight.begin([4, 5])

@@ -1,4 +1,4 @@
-"""What may be asked for as a structure, and how the rest is refused: in one line, soon, in little memory."""
+"""Supported structures; others are refused in one line, in little time and memory."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "message"), REFUSED, ids=range(len(REFUSED)))
-def test_what_cannot_be_an_answer_is_refused_in_one_line(
+def test_unusable_structure_is_refused_in_one_line(
     grammars: Grammars, options: dict[str, Any], message: str
 ) -> None:
     said = refusal(grammars, **options)
@@ -119,8 +119,8 @@ def test_odd_texts_work_or_are_refused(grammars: Grammars, text: str, kind: str)
     assert "\n" not in refusal(grammars, grammar=f"start: {text}")
 
 
-def test_what_is_made_to_hang_or_to_fill_the_memory_does_neither(tokenizer_path: Path) -> None:
-    """In a process of its own, with little memory and a minute of a processor's time for all of them."""
+def test_hostile_schemas_stay_within_time_and_memory(tokenizer_path: Path) -> None:
+    """A separate process has little memory and one minute of processor time for all schemas."""
     program = [sys.executable, PROGRAMS / "schema_bombs.py", tokenizer_path]
     done = subprocess.run(program, capture_output=True, text=True, env=environment())
     assert done.returncode == 0, done.stderr

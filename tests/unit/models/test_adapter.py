@@ -58,9 +58,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("shape", "settings"), CASES, ids=[str(settings)[:60] for _, settings in CASES])
-def test_an_adapter_is_merged_as_peft_merges_it(
-    shape: dict[str, Any], settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_adapter_is_merged_like_peft(shape: dict[str, Any], settings: dict[str, Any], tmp_path: Path) -> None:
     base = write_base(tmp_path / "base", **shape)
     adapter, expected = tuned(base, tmp_path / "adapter", **settings)
     found, plain = load_base(adapter), load_base(base)
@@ -74,7 +72,7 @@ def test_an_adapter_is_merged_as_peft_merges_it(
     assert found.tokenizer == base / "tokenizer.json"
 
 
-def test_an_adapter_counts_beside_its_base_and_over_it_by_a_relative_path(tmp_path: Path) -> None:
+def test_adapter_is_loaded_inside_its_base_folder_or_by_relative_path(tmp_path: Path) -> None:
     base = write_base(tmp_path / "base")
     adapter, _ = tuned(base, tmp_path / "adapter", target_modules=LINEAR)
     whole = load_base(adapter)
@@ -86,7 +84,7 @@ def test_an_adapter_counts_beside_its_base_and_over_it_by_a_relative_path(tmp_pa
     assert beside.sha256 == whole.sha256 == reference["sha256"]
 
 
-def test_what_cannot_be_merged_is_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_unsupported_adapter_is_refused_with_the_remedy(tmp_path: Path) -> None:
     base = write_base(tmp_path / "base")
     for number, settings in enumerate(({"use_dora": True}, {"target_modules": ["embed_tokens"]})):
         adapter, _ = tuned(base, tmp_path / f"adapter{number}", **{"target_modules": LINEAR, **settings})

@@ -16,7 +16,7 @@ from hamburger_edge.models.checkpoints.delta import change
 RANDOM = np.random.default_rng(0)
 
 
-def test_every_type_of_a_safetensors_file(tmp_path: Path) -> None:
+def test_every_type_of_a_safetensors_file_is_read(tmp_path: Path) -> None:
     tensors = {
         "float": torch.randn(3, 4),
         "half": torch.randn(5).half(),
@@ -38,7 +38,7 @@ def test_every_type_of_a_safetensors_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 5, 40, 200])
-def test_a_cut_file_is_named(size: int, tmp_path: Path) -> None:
+def test_truncated_file_is_named(size: int, tmp_path: Path) -> None:
     path = tmp_path / "some.safetensors"
     save_file({"a": torch.zeros(40)}, path)
     path.write_bytes(path.read_bytes()[:size])
@@ -46,8 +46,8 @@ def test_a_cut_file_is_named(size: int, tmp_path: Path) -> None:
         read_arrays(path)
 
 
-def test_a_low_rank_change_does_not_depend_on_the_order_of_its_sums() -> None:
-    """Processors' libraries add products in orders of their own."""
+def test_low_rank_change_is_independent_of_summation_order() -> None:
+    """Processors' libraries add products in different orders."""
     weight = RANDOM.standard_normal((70, 50)).astype(np.float32)
     left = RANDOM.standard_normal((70, 32)).astype(np.float32)
     right = RANDOM.standard_normal((32, 50)).astype(np.float32)

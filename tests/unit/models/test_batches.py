@@ -27,7 +27,7 @@ RANDOM = Cuts(entropy=0.0, random=1.0)
 EASY = Cuts(entropy=1.0, random=0.0, low=(0.5,), ratio=(0.5,))
 
 
-def test_folders_are_joined_and_one_named_twice_counts_twice(tmp_path: Path) -> None:
+def test_folders_are_joined_and_a_repeated_one_counts_twice(tmp_path: Path) -> None:
     few, many = ladders(3), ladders(5, seed=1)
     folders = DataFiles.write(tmp_path / "few", few), DataFiles.write(tmp_path / "many", many)
     joined = DistilledData.load(folders[0], folders[1], folders[1])
@@ -63,7 +63,7 @@ def test_damaged_manifests_are_named(text: str, told: str, tmp_path: Path) -> No
     assert str(tmp_path) in str(error.value)
 
 
-def test_a_run_reads_a_shard_for_its_hash_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_hashes_a_shard_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, read = DataFiles.write(tmp_path, ladders(3)), list[Path]()
     monkeypatch.setattr(storage, "sha256", lambda path: (read.append(path), sha256(path))[1])
     DistilledData.load(folder, folder)
@@ -75,7 +75,7 @@ def test_a_run_reads_a_shard_for_its_hash_once(tmp_path: Path, monkeypatch: pyte
     assert len(read) == 2
 
 
-def test_every_slot_before_an_answer_token_is_asked_for_what_follows_whatever_the_cuts() -> None:
+def test_every_slot_before_an_answer_token_has_targets() -> None:
     """T T Q | A A A A A A | T: six predicting slots, up to four tokens each, none beyond the answer."""
     data = DataFiles.in_memory(
         roles=[[0, 0, 1, 2, 2, 2, 2, 2, 2, 0]],
@@ -95,15 +95,15 @@ def test_every_slot_before_an_answer_token_is_asked_for_what_follows_whatever_th
     assert merged.targets[0, 3, :2].tolist() == [24, 2]
 
 
-def test_the_stop_head_is_asked_where_a_token_outside_the_draft_vocab_follows() -> None:
-    """Such places were left out: at run time the head vouched for whatever was said there instead."""
+def test_stop_head_has_a_target_before_tokens_outside_the_draft_vocab() -> None:
+    """A regression: such positions were left out, and the head approved wrong tokens there at run time."""
     roles, ids = [0, 0, 2, 2, 2, 2, 2, 2, 0, 2, 2], [10, 11, 20, 21, 22, 23, 24, 2, 12, 20, 22]
     data = DataFiles.in_memory(roles=[roles], ids=[ids], entropies=[[0.0] * 11])
     draft_vocab = np.array([2, 20, 21, 23, 24])  # 22 is missing: it only opens groups
     batch = first_batch(data, draft_vocab=draft_vocab)
     sizes = batch.groups.target_sizes
     assert sizes[0, :11].tolist() == [0, 2, 1, 4, 3, 2, 1, 0, 1, 1, 0]
-    # 20, 21 and 20 alone are followed by 22, which cannot join; behind the ends nothing is asked
+    # 20, 21 and 20 alone are followed by 22, which cannot join; positions behind the ends have no target
     assert batch.judged_sizes.tolist() == [3, 2, 4, 3, 2, 1, 2, 1]
     assert batch.judged.sum(1).tolist() == [2, 1, 3, 2, 1, 0, 1, 0]
     merged = first_batch(data, draft_vocab=draft_vocab, cuts=EASY).groups
@@ -113,7 +113,7 @@ def test_the_stop_head_is_asked_where_a_token_outside_the_draft_vocab_follows() 
 
 
 @pytest.mark.parametrize("drop_last", [True, False])
-def test_rows_hold_every_conversation_once_and_keep_its_text(drop_last: bool) -> None:
+def test_rows_hold_every_conversation_once_with_its_text(drop_last: bool) -> None:
     """A short last batch was left out where text is judged, too, and not only in training."""
     data = ladders(40)
     batches = batches_of(data, rows=2, cuts=RANDOM, drop_last=drop_last)
@@ -133,7 +133,7 @@ def test_rows_hold_every_conversation_once_and_keep_its_text(drop_last: bool) ->
     assert (30 < len(seen) < 40) if drop_last else len(seen) == 40
 
 
-def test_a_conversation_longer_than_a_row_loses_its_end() -> None:
+def test_conversation_longer_than_a_row_is_truncated() -> None:
     data = DataFiles.in_memory(roles=[[0] * 3 + [2] * 50])
     groups = first_batch(data, row_slots=20).groups
     assert (groups.sizes == 1).all()
@@ -152,7 +152,7 @@ def test_epochs_differ_and_are_reproducible() -> None:
     assert ids(0) != ids(0, seed=6)
 
 
-def test_a_question_is_on_one_side_of_the_split() -> None:
+def test_equal_questions_are_on_one_side_of_the_split() -> None:
     data = ladders(3000)
     split = data.split(0.1)
     assert sorted(split.train + split.calibration + split.held_out) == list(range(3000))
@@ -178,7 +178,7 @@ def test_frequent_tokens_count_answers_and_first_choices() -> None:
     assert data.frequent_tokens(1, [0, 1]).tolist() == [80]
 
 
-def test_damage_is_named(tmp_path: Path) -> None:
+def test_damaged_data_is_named(tmp_path: Path) -> None:
     folder = DataFiles.write(tmp_path / "data", ladders(5))
     shard = folder / "shard.safetensors"
     for content, told in (
@@ -214,17 +214,17 @@ PAPER = EntropyRule(0.05, 0.3)
         ([1.0, 0.2, 0.4, 0.1], [2, 2]),  # the highest starts anew with each group
     ],
 )
-def test_the_papers_rule(entropies: list[float], sizes: list[int]) -> None:
+def test_entropy_cuts_follow_the_paper(entropies: list[float], sizes: list[int]) -> None:
     assert cut_by_entropy(np.asarray(entropies), 4, PAPER) == sizes
 
 
-def test_a_joining_token_can_raise_the_highest() -> None:
+def test_joining_token_can_raise_the_maximum_entropy() -> None:
     """0.9 joins below `low`, after which 1.1 < 2 * 0.9 may join too."""
     assert cut_by_entropy([0.1, 0.9, 1.1], 4, EntropyRule(1.0, 2.0)) == [3]
     assert cut_by_entropy([0.1, 0.9, 1.9], 4, EntropyRule(1.0, 2.0)) == [2, 1]
 
 
-def test_tokens_that_may_not_join_open_groups() -> None:
+def test_tokens_outside_the_draft_vocab_open_groups() -> None:
     may_join = np.array([True, True, False, True, True, False, False])
     assert cut_by_entropy([0.0] * 7, 4, PAPER, may_join) == [2, 3, 1, 1]
     assert cut_by_lengths(np.full(7, 4), may_join) == [2, 3, 1, 1]
@@ -232,7 +232,7 @@ def test_tokens_that_may_not_join_open_groups() -> None:
     assert cut_by_lengths(lengths, np.ones(7, dtype=bool)) == [1, 3, 2, 1]
 
 
-def test_random_cuts_have_every_length_equally_often() -> None:
+def test_random_cuts_have_each_length_equally_often() -> None:
     sizes = cut_at_random(20_000, 4, np.random.default_rng(0))
     assert sum(sizes) == 20_000
     shares = np.bincount(sizes[:-1], minlength=5)[1:] / len(sizes)

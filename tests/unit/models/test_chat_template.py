@@ -30,8 +30,8 @@ BOS = {name: "<|begin_of_text|>" if name.startswith("llama-3") else "<s>" for na
 BOS["gemma-3"] = "<bos>"
 KNOWN = sorted(TEMPLATES.keys() - {"phi-4", "smollm3"})
 WITHOUT_SYSTEM = {"mistral-7b-v0.1"}  # refuses a system text
-MOVES_SYSTEM = {"mistral-7b-v0.3", "mistral-nemo"}  # into the newest user turn, wherever it was said
-# What the template puts around an answer's text: blanks that the model says itself.
+MOVES_SYSTEM = {"mistral-7b-v0.3", "mistral-nemo"}  # into the newest user turn, from any position
+# The template's text around an answer: blanks that the model generates.
 SAID = {"llama-2": " {} ", "mistral-7b-v0.2": " {}", "mistral-7b-v0.3": " {}"}
 TURNS = ["What is 7 plus 8?", "7 plus 8 is 15.", "And\n\n  twice that?", "{{ 30 }} <b>'\"", "Thanks.", "Bye!"]
 
@@ -72,7 +72,7 @@ def ours(template: ChatTemplate, turns: list[str], system: str | None, said: str
 
 @pytest.mark.parametrize("system", [None, "Be kind."])
 @pytest.mark.parametrize("name", KNOWN)
-def test_turn_by_turn_our_text_is_the_template_s(name: str, system: str | None) -> None:
+def test_rendered_turns_equal_the_template(name: str, system: str | None) -> None:
     """So is that of the templates which we write for other programs."""
     template = read(name)
     for length in (1, 3, 5):
@@ -89,12 +89,12 @@ def test_turn_by_turn_our_text_is_the_template_s(name: str, system: str | None) 
 
 
 @pytest.mark.parametrize("name", ["llama-3", "llama-3.1", "llama-3.2", "llama-2"])
-def test_white_space_around_what_people_write_is_dropped_where_the_template_drops_it(name: str) -> None:
+def test_white_space_around_user_text_is_stripped_like_in_the_template(name: str) -> None:
     messages = messages_of(["  hello \n"], None)
     assert rendered(TEMPLATES[name], name, messages) == ours(read(name), ["  hello \n"], None)
 
 
-def test_llama_3_1_says_the_date_that_its_template_names() -> None:
+def test_llama_3_1_has_the_date_of_its_template() -> None:
     later = TEMPLATES["llama-3.1"].replace("26 Jul 2024", "01 Jan 2030")
     markup = JinjaTemplate(Path("later"), later, None, None).markup()
     assert "Today Date: 01 Jan 2030\n" in markup["before_system"]
@@ -102,7 +102,7 @@ def test_llama_3_1_says_the_date_that_its_template_names() -> None:
     assert "December 2023" not in "".join(text for text, _ in read("llama-3.1").first_turn("Hi", ""))
 
 
-def test_tokens_are_called_what_the_base_calls_them() -> None:
+def test_special_tokens_have_the_names_of_the_base() -> None:
     assert read("tinyllama", eos="<|end|>").after_user == "<|end|>\n"
     assert read("mistral-nemo", bos="<bos>").prefix == "<bos>"
     assert read("llama-2", bos=None, eos=None) == ChatTemplate.preset("llama2")
@@ -137,7 +137,7 @@ def test_other_templates_are_refused_with_the_remedy(case: str, tmp_path: Path) 
     assert ChatTemplate.from_json(load_base(folder).chat_template) == ChatTemplate()
 
 
-def test_a_folder_with_several_templates_has_a_default_one(tmp_path: Path) -> None:
+def test_folder_with_several_templates_has_a_default(tmp_path: Path) -> None:
     folder = write_hf(tmp_path, toy_model())
     entries = [{"name": name, "template": TEMPLATES[name]} for name in ("qwen3", "tinyllama")]
     entries[1]["name"] = "default"
@@ -150,7 +150,7 @@ def test_a_folder_with_several_templates_has_a_default_one(tmp_path: Path) -> No
     assert load_base(folder).chat_template is None
 
 
-def test_a_checkpoint_with_markup_of_its_own_does_not_ask_its_base(tmp_path: Path) -> None:
+def test_markup_of_a_checkpoint_replaces_that_of_its_base(tmp_path: Path) -> None:
     base = {"kind": "path", "path": str(with_template(tmp_path / "base", TEMPLATES["phi-4"]))}
     loaded = load_checkpoint(save(tmp_path / "own", toy_model(), base=base, chat_template=KINDS["chatml"]))
     assert loaded.chat_template == KINDS["chatml"]
@@ -159,13 +159,13 @@ def test_a_checkpoint_with_markup_of_its_own_does_not_ask_its_base(tmp_path: Pat
         load_checkpoint(other)
 
 
-def test_a_gguf_file_has_its_template_and_its_tokens(tmp_path: Path) -> None:
+def test_template_and_tokens_are_read_from_gguf(tmp_path: Path) -> None:
     extra = {"tokenizer.chat_template": TEMPLATES["tinyllama"]}
     path = write_gguf(tmp_path / "model.gguf", *small_base(vocab_size=265), extra=extra)
     assert ChatTemplate.from_json(load_base(path).chat_template).after_user == "<|im_end|>\n"
 
 
-def test_an_adapter_s_own_template_counts_and_a_copy_of_its_base_s_does_not(tmp_path: Path) -> None:
+def test_adapter_template_is_used_unless_copied_from_the_base(tmp_path: Path) -> None:
     base, adapter = with_template(tmp_path / "base", TEMPLATES["phi-4"]), tmp_path / "adapter"
     adapter.mkdir()
     save_file({}, adapter / "adapter_model.safetensors")

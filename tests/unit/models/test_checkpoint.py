@@ -67,9 +67,9 @@ def test_embedded_checkpoint_round_trips(changes: dict[str, Any], tmp_path: Path
 
 
 @pytest.mark.parametrize(("rows", "tolerance"), [("fp16", 1e-3), ("int8", 2e-2)])
-def test_narrow_rows(rows: Any, tolerance: float, tmp_path: Path) -> None:
+def test_rows_are_stored_as_fp16_or_int8(rows: Any, tolerance: float, tmp_path: Path) -> None:
     model = toy_model()
-    model.base.embed_tokens.weight.data[3] = 0  # a row of zeros has no scale of its own
+    model.base.embed_tokens.weight.data[3] = 0  # a row of zeros has no scale
     folder = save(tmp_path / "saved", model, rows=rows)
     same_weights(load_checkpoint(folder).model, model, tolerance * 4)
     stored = load_file(folder / "graft.safetensors")
@@ -86,7 +86,7 @@ def test_loading_keeps_one_copy_of_the_base() -> None:
     same_outputs(built, toy_model())
 
 
-def test_a_checkpoint_and_the_base_beside_it_which_it_changes_move_together(tmp_path: Path) -> None:
+def test_checkpoint_and_its_base_folder_can_be_moved_together(tmp_path: Path) -> None:
     """It held the absolute path of a base that lies in a folder."""
     model = toy_model()
     base = write_hf(tmp_path / "here" / "base", model)
@@ -114,7 +114,7 @@ def test_a_checkpoint_and_the_base_beside_it_which_it_changes_move_together(tmp_
         load_checkpoint(moved)
 
 
-def test_another_base_is_refused(tmp_path: Path) -> None:
+def test_other_base_is_refused(tmp_path: Path) -> None:
     model = toy_model()
     base = load_base(write_hf(tmp_path / "base", model))
     folder = save(tmp_path / "saved", model, base={**BESIDE, "sha256": base.sha256})
@@ -211,7 +211,7 @@ UP = "layers.0.mlp.up_proj.weight"
         ({"norm.weight.lora_a": (2, 32), "norm.weight.lora_b": (1, 2)}, "norm.weight.lora"),
     ],
 )
-def test_bad_changes_are_named(delta: dict[str, tuple[int, ...]], message: str, tmp_path: Path) -> None:
+def test_bad_delta_is_named(delta: dict[str, tuple[int, ...]], message: str, tmp_path: Path) -> None:
     tensors = {name: torch.ones(shape) for name, shape in delta.items()}
     model = toy_model()
     write_hf(tmp_path / "base", model)
@@ -256,7 +256,7 @@ def test_damaged_checkpoints_are_named(case: str, tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_names_of_built_in_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_built_in_checkpoints_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "zoo").mkdir()
     zoo = save(tmp_path / "zoo" / "tiny", toy_model())
     monkeypatch.setattr(built_in, "ZOO", zoo.parent)
@@ -277,7 +277,7 @@ def test_names_of_built_in_checkpoints(tmp_path: Path, monkeypatch: pytest.Monke
 # -- saving --------------------------------------------------------------------------------------------
 
 
-def test_a_save_replaces_the_old_one_and_a_failing_one_leaves_it(tmp_path: Path) -> None:
+def test_save_replaces_the_old_checkpoint_unless_it_fails(tmp_path: Path) -> None:
     save(tmp_path / "saved", toy_model(1))
     folder = save(tmp_path / "saved", toy_model())
     broken, wide = toy_model(), toy_model()
@@ -296,7 +296,7 @@ def test_a_save_replaces_the_old_one_and_a_failing_one_leaves_it(tmp_path: Path)
     assert names(tmp_path) == ["large.json", "saved", "tokenizer.json"]
 
 
-def test_saving_deletes_nothing_of_others(tmp_path: Path) -> None:
+def test_save_keeps_foreign_files(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     for file in ("home/thesis.txt", "diary"):
         (tmp_path / file).write_text("years of work")
@@ -312,7 +312,7 @@ def test_saving_deletes_nothing_of_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
-def test_files_have_the_rights_that_the_umask_leaves(tmp_path: Path) -> None:
+def test_file_permissions_follow_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         folder = save(tmp_path / "c", toy_model())

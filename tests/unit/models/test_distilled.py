@@ -60,7 +60,7 @@ def join(folder: Path | str, order: list[int], tokens: int = 30) -> Joining:
     return joined
 
 
-def test_what_an_earlier_shard_asked_is_left_out(tmp_path: Path) -> None:
+def test_questions_of_an_earlier_shard_are_excluded(tmp_path: Path) -> None:
     assert join(tmp_path, [0, 1, 2, 3]).finished
     shards = read_data_manifest(tmp_path).shards
     assert [each.repeated for each in shards] == [(), (1,), (0, 2), ()]
@@ -78,7 +78,7 @@ def test_what_an_earlier_shard_asked_is_left_out(tmp_path: Path) -> None:
     ("order", "tokens", "enough"),
     [([3, 2, 1, 0], 30, [0, 1, 2, 3]), ([2, 0, 3, 1], 30, [0, 1, 2, 3]), ([3, 2, 0, 1], 20, [0, 1, 2])],
 )
-def test_neither_the_order_of_shards_matters_nor_one_too_many(
+def test_result_is_independent_of_shard_order_and_extra_shards(
     order: list[int], tokens: int, enough: list[int], tmp_path: Path
 ) -> None:
     join(tmp_path / "in order", enough, tokens)
@@ -86,8 +86,8 @@ def test_neither_the_order_of_shards_matters_nor_one_too_many(
     assert contents(tmp_path / "otherwise") == contents(tmp_path / "in order")
 
 
-def test_no_more_is_begun_than_will_be_wanted(tmp_path: Path) -> None:
-    """Nobody knows what a shard comes to before the first; then those under way count by the mean."""
+def test_number_of_started_shards_follows_their_mean_size(tmp_path: Path) -> None:
+    """The size of a shard is unknown before the first one; then shards in progress count with the mean."""
     joined = joining(tmp_path)
     assert [joined.wanted() for _ in range(3)] == [0, 1, 2]
     joined.add(1, SHARDS[1])  # 10, not yet less what repeats shard 0, and two times as much under way
@@ -100,13 +100,13 @@ def test_no_more_is_begun_than_will_be_wanted(tmp_path: Path) -> None:
     assert joined.wanted() is None
 
 
-def test_shards_of_which_nothing_can_be_kept_end_the_run(tmp_path: Path) -> None:
+def test_empty_shards_end_the_run(tmp_path: Path) -> None:
     joined = joining(tmp_path)
     with pytest.raises(ConfigError, match=r"nothing of 100 conversations could be kept \(most often: repeti"):
         joined.add(0, shard(given_up=("x",) * 100))
 
 
-def test_a_given_prompt_is_answered_once_at_its_likeliest() -> None:
+def test_given_prompt_is_answered_once_greedily() -> None:
     """By number alone: no shard needs to know what another one did. One of these prompts is there twice."""
     settings = DistillSettings(**{**vars(SETTINGS), "given": 0.5})
     prompts = [[5, 6], [7], [8, 9, 10], [7]]
@@ -122,7 +122,7 @@ def test_a_given_prompt_is_answered_once_at_its_likeliest() -> None:
     assert all(c.rejected is None for c in every if c.given is None)
 
 
-def test_a_folder_in_object_storage_is_like_one_on_a_disk(tmp_path: Path) -> None:
+def test_object_storage_equals_a_local_folder(tmp_path: Path) -> None:
     pytest.importorskip("fsspec", reason="needs the extra [cluster]")
     join(tmp_path / "here", [0, 1, 2, 3])
     for where in ("memory://bucket/data", f"file://{tmp_path}/there"):
@@ -143,7 +143,7 @@ def test_a_folder_in_object_storage_is_like_one_on_a_disk(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("rows", [1, 5])
-def test_answers_are_scored_as_their_own_base_scored_them(tmp_path: Path, rows: int) -> None:
+def test_given_answers_get_the_scores_of_their_base(tmp_path: Path, rows: int) -> None:
     """Read anew in one pass, a base's answers have the entropies and choices that it had as it wrote them."""
     toy_distillation.make(tmp_path / "distilled")
     distilled = DistilledData.load(tmp_path / "distilled")
@@ -171,7 +171,7 @@ def test_answers_are_scored_as_their_own_base_scored_them(tmp_path: Path, rows: 
 
 
 @pytest.mark.parametrize("vocab", [100, 2560, 10_003])
-def test_the_likeliest_tokens_of_a_large_vocabulary(vocab: int) -> None:
+def test_top_tokens_of_a_large_vocabulary_are_exact(vocab: int) -> None:
     """Also those behind the last whole chunk, and many in one chunk."""
     logits = torch.randn(5, vocab, generator=torch.Generator().manual_seed(0))
     logits[1, :16] += 9
@@ -181,7 +181,7 @@ def test_the_likeliest_tokens_of_a_large_vocabulary(vocab: int) -> None:
     assert torch.equal(ids, logits.topk(4).indices)
 
 
-def test_a_missing_shard_is_wanted_first_and_repeats_what_it_did(tmp_path: Path) -> None:
+def test_missing_shard_is_made_first_and_identically(tmp_path: Path) -> None:
     join(tmp_path, [0, 1, 2, 3])
     before = contents(tmp_path)
     for number in (0, 2):

@@ -22,7 +22,7 @@ from hamburger_edge.models.bases.loading import load_base
 
 
 @pytest.mark.parametrize("number", KINDS, ids=lambda number: KINDS[number].name)
-def test_blocks_are_decoded_as_gguf_does(number: int) -> None:
+def test_blocks_are_decoded_like_the_gguf_package(number: int) -> None:
     kind, draw = Type(number), np.random.default_rng(0)
     stored = ggml_quantize(draw.standard_normal((6, 512)).astype(np.float32), kind)
     wanted = quants.dequantize(stored, kind)
@@ -32,7 +32,7 @@ def test_blocks_are_decoded_as_gguf_does(number: int) -> None:
 
 # type -> largest error of a weight, as a share of the largest weight of its row
 @pytest.mark.parametrize(("kind", "tolerance"), [(Type.Q6_K, 0.035), (Type.Q3_K, 0.3)])
-def test_common_types_and_rare_ones_are_read(kind: Type, tolerance: float, tmp_path: Path) -> None:
+def test_common_and_rare_types_are_read(kind: Type, tolerance: float, tmp_path: Path) -> None:
     config, state = small_base()
     loaded = load_base(write_gguf(tmp_path / "model.gguf", config, state, kind))
     for name, wanted in state.items():
@@ -71,7 +71,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_file_is_read_as_it_was_written_and_as_llama_cpp_reads_it(name: str, tmp_path: Path) -> None:
+def test_file_is_read_as_written_and_like_llama_cpp(name: str, tmp_path: Path) -> None:
     """Writer and reader could share a mistake: llama.cpp computes the logits, over some windows of text."""
     config, state = small_base(vocab_size=265, **SHAPES[name])
     path = write_gguf(tmp_path / "model.gguf", config, state)

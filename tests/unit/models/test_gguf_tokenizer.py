@@ -80,7 +80,7 @@ def assert_same_ids(tokenizer: Tokenizer, path: Path, strings: list[str]) -> Non
     llama.close()
 
 
-def test_smollm2_on_hard_and_random_strings() -> None:
+def test_smollm2_tokens_equal_llama_cpp() -> None:
     path = fetch("smollm2-135m") / "model.gguf"
     tokenizer = build_tokenizer(GGUFFile(path))
     assert_same_ids(tokenizer, path, [*HARD, *random_strings(4000)])
@@ -91,7 +91,7 @@ def test_smollm2_on_hard_and_random_strings() -> None:
 
 
 @pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe", "qwen2"])
-def test_other_pre_tokenizers(pre: str, tmp_path: Path) -> None:
+def test_pre_tokenizers_equal_llama_cpp(pre: str, tmp_path: Path) -> None:
     """SmolLM2's first 4000 tokens and their merges, cut into pieces the way other models do."""
     file = GGUFFile(fetch("smollm2-135m") / "model.gguf")
     tokens, types, merges = (file.get(f"tokenizer.ggml.{x}") for x in ("tokens", "token_type", "merges"))
@@ -115,7 +115,7 @@ def write_vocabulary(path: Path, model: str, tokens: list[str], types: list[int]
 
 
 @pytest.mark.parametrize("first_space", [False, True])
-def test_sentencepiece(first_space: bool, tmp_path: Path) -> None:
+def test_sentencepiece_tokens_equal_llama_cpp(first_space: bool, tmp_path: Path) -> None:
     """A small vocabulary as Gemma's (no first space) and as Llama 2's, with byte fallback: most characters
     of the strings have no piece."""
     special = ["<unk>", "<s>", "</s>", "<|im_start|>"]
@@ -143,7 +143,7 @@ def test_sentencepiece(first_space: bool, tmp_path: Path) -> None:
         assert TextStream(OurTokenizer(ours)).push(ids)[0] == text
 
 
-def test_text_cannot_spell_a_special_token(tmp_path: Path) -> None:
+def test_text_becomes_no_special_token(tmp_path: Path) -> None:
     """The halves of a control token are pieces; joining them would let a user's text open a turn."""
     tokens = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), "<", "s", ">", "<s", "s>"]
     types, scores = [2, 3, *[6] * 256, *[1] * 5], [*[0.0] * 258, -1.0, -2.0, -3.0, -4.0, -5.0]

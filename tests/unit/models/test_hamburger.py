@@ -63,7 +63,7 @@ def test_stepping_equals_training_forward(variant: dict) -> None:
 
 @pytest.mark.parametrize("residual", ["mean", "last"])
 @torch.no_grad()
-def test_embedder_by_its_definition(residual: str) -> None:
+def test_embedder_equals_its_definition(residual: str) -> None:
     """residual + Wo(attention of Wq(mean) over Wk/Wv([E ; P])), one group at a time; singles untouched."""
     model = toy_model(merge_residual=residual)
     e = model.embedder
@@ -139,7 +139,7 @@ def pack(model: Hamburger, sequences: list) -> GroupBatch:
 
 @pytest.mark.parametrize("rule", ["token", "slot"])
 @torch.no_grad()
-def test_batched_padded_and_packed_agree(rule: str) -> None:
+def test_batched_padded_and_packed_results_agree(rule: str) -> None:
     model = toy_model(position_rule=rule)
     sequences = [(PROMPT, GROUPS), ([1, 2], GROUPS[2:5]), ([4, 4, 4], [[30], [31, 32]])]
     alone = [model(toy_batch(model, [s])) for s in sequences]

@@ -115,7 +115,7 @@ def home_of(call: dict[str, Any], domains: tuple[str, ...]) -> dict[str, Any]:
 
 
 def test_home_assistant_parses_sentences_of_its_templates_to_the_same_calls(commands: Commands) -> None:
-    """But for templates with free text and few sentences that two templates share."""
+    """Except templates with free text and the few sentences that two templates share."""
     draw, right, wrong = Random(5), 0, []
     parser = HomeParser({"area": [], "floor": [], "name": {}})
     for intent, templates in commands.templates.package.items():

@@ -22,7 +22,7 @@ from hamburger_edge.models.bases.weights import check_state
 weights = partial(edit_tensors, "model.safetensors")
 
 
-def test_hf_folder(tmp_path: Path) -> None:
+def test_hugging_face_folder_is_loaded(tmp_path: Path) -> None:
     model = toy_model()
     folder = write_hf(tmp_path / "base", model)
     (folder / "README.md").write_text("---\nlanguage: en\nlicense: apache-2.0\n---\n# A model\n")
@@ -44,7 +44,7 @@ def test_hf_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_checking_weights_copies_none(dtype: torch.dtype) -> None:
+def test_check_of_weights_copies_none(dtype: torch.dtype) -> None:
     """Copies of an embedding of 262,144 rows took a gigabyte."""
     weight = torch.zeros(1000, 64, dtype=dtype)
     expected = {"w": (1000, 64), "empty": (0,)}
@@ -57,7 +57,7 @@ def test_checking_weights_copies_none(dtype: torch.dtype) -> None:
             check_state({"w": weight, "empty": torch.zeros(0)}, expected, "base")
 
 
-def test_newer_rope_settings(tmp_path: Path) -> None:
+def test_newer_rope_settings_are_read(tmp_path: Path) -> None:
     llama3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.0}
     llama3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
     folder = write_hf(tmp_path, toy_model(), rope_theta="absent", rope_parameters=llama3)
@@ -113,7 +113,7 @@ LEFT_OUT: dict[str, list[dict[str, object]]] = {
 @pytest.mark.parametrize(
     ("family", "given"), [(family, given) for family, cases in LEFT_OUT.items() for given in cases], ids=str
 )
-def test_what_a_config_leaves_out_is_as_transformers_has_it(
+def test_missing_settings_have_the_defaults_of_transformers(
     family: str, given: dict[str, object], tmp_path: Path
 ) -> None:
     """Windows, scales and rope bases too."""
@@ -168,7 +168,7 @@ def test_damaged_bases_are_named(case: str, tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_distilling_names_what_a_base_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_distill_names_missing_parts_of_a_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_hf(tmp_path / "base", toy_model())
     for remedy in ('{"kind": "llama3"}', "put the model's beside its weights"):
         assert main(["distill", str(folder), "-o", str(tmp_path / "data"), "--tokens", "10"]) == 1
@@ -194,7 +194,7 @@ LLAMA3 = "{{ bos_token }}{{ '<|start_header_id|>' + role + '<|end_header_id|>' }
         ),
     ],
 )
-def test_markup_beside_the_weights_counts_more_than_their_template(
+def test_markup_file_overrides_the_template(
     markup: dict[str, str] | None, expected: ChatTemplate, tmp_path: Path
 ) -> None:
     folder = write_hf(tmp_path, toy_model())

@@ -29,7 +29,7 @@ def reference() -> Hamburger:
     return lightning_model()
 
 
-def test_lightning_checkpoint(reference: Hamburger, tmp_path: Path) -> None:
+def test_lightning_checkpoint_is_loaded(reference: Hamburger, tmp_path: Path) -> None:
     base = write_hf(tmp_path / "base", reference)
     more = {"epoch": 1, "hyper_parameters": {"max_group_tokens": 4}}
     torch.save({"state_dict": lightning_state(reference), **more}, tmp_path / "last.ckpt")
@@ -55,7 +55,9 @@ class Trap:
         return (Path.touch, (Path("sprung"),))
 
 
-def test_bad_lightning_files(reference: Hamburger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_lightning_file_is_refused(
+    reference: Hamburger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     write_hf(tmp_path, reference)
     path = tmp_path / "last.ckpt"

@@ -69,7 +69,7 @@ def test_packed_loss_equals_a_loop_over_groups(rule: str, draft_vocab: int, stop
 
 
 @torch.no_grad()
-def test_own_lengths_are_what_the_model_itself_would_have_said() -> None:
+def test_own_lengths_equal_those_of_generation() -> None:
     """Text with runs of the micro decoder's own choices in it, found again token by token."""
     model = toy_model(position_rule="token", draft_vocab_size=60)
     backend, draw = TorchBackend(model, cache_slots=64), np.random.default_rng(1)
@@ -128,7 +128,7 @@ def loop(
         sums["first"].append(-(distribution * torch.tensor(said.logits[0]).log_softmax(-1)).sum().item())
         stop, length = float(said.p_stop[0]), 1
         backend.micro_begin(said.features[0])
-        # where a token outside the draft vocabulary follows, it cannot be said, but the stop head is asked
+        # a token outside the draft vocabulary has a target of the stop head, but no draft
         later = after + wanted
         more = later < slots.first[-1] + slots.sizes[-1] and (data.roles[later - 1 :][:2] == 2).all()
         asked, goes_on = wanted + int(wanted < 4 and more), True
@@ -139,7 +139,7 @@ def loop(
                 distribution = target(data, after + i, hard, place)
                 sums["micro"].append(-(distribution * scores.log_softmax(-1)).sum().item())
             right = place.get(int(data.top_ids[after + i, 0])) == int(scores.argmax())
-            if model.config.stop_rule == "after":  # the token judges itself; the base says whether to try
+            if model.config.stop_rule == "after":  # the base's chance is of the attempt to draft
                 if i == 1:
                     sums["attempt"].append(-np.log(1 - stop if right else stop))
                 stop = step.p_stop
@@ -204,7 +204,7 @@ def test_feature_distance_equals_a_loop_over_slots(rule: str, every: int) -> Non
 
 
 @torch.no_grad()
-def test_first_tokens_can_be_scored_now_and_then() -> None:
+def test_first_tokens_can_be_scored_in_some_batches() -> None:
     model = toy_model()
     batch = first_batch(conversations(), [0, 1, 2], row_slots=90)
     out, top_ids, top = model(batch.groups), batch.top_ids[:, 0], batch.top_log_probabilities[:, 0]
@@ -217,7 +217,7 @@ def test_first_tokens_can_be_scored_now_and_then() -> None:
     assert found["first_kl"].tolist() == pytest.approx([kl.sum().item(), len(kl)], rel=1e-4)
 
 
-def test_a_sure_model_goes_on_learning_in_16_bits() -> None:
+def test_certain_model_still_learns_in_16_bits() -> None:
     """The slope of a token that has a probability of 0.95 or 0.999 already is small, and not zero."""
     draw = torch.Generator().manual_seed(0)
     logits = torch.randn(70, 4000, generator=draw) * 2
@@ -233,7 +233,7 @@ def test_a_sure_model_goes_on_learning_in_16_bits() -> None:
     torch.testing.assert_close(rounded.grad.float(), exact.grad, rtol=0.02, atol=1e-6)
 
 
-def test_a_batch_without_an_answer_teaches_nothing() -> None:
+def test_batch_without_an_answer_has_loss_zero() -> None:
     nothing = torch.zeros(0)
     assert average(nothing) == wrongness(nothing, nothing.bool()) == 0
     values, right = torch.randn(9), torch.rand(9) < 0.5
@@ -243,7 +243,7 @@ def test_a_batch_without_an_answer_teaches_nothing() -> None:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_head_in_parts_matches_autograd(frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_head_in_parts_equals_autograd(frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logits_module, "LOGITS_AT_ONCE", 3 * 50)  # three rows at a time
     torch.manual_seed(0)
     ids = torch.randint(0, 50, (11, 4))  # an id may come twice in a row

@@ -24,7 +24,7 @@ def vocabulary() -> Vocabulary:
     return vocabulary_of([*[COMMON_WORDS] * COMMON, "ukulele wrok"], ["becuase->because", "theri->their"])
 
 
-def test_mistakes_leave_names_numbers_and_rare_words(vocabulary: Vocabulary) -> None:
+def test_mistakes_spare_names_numbers_and_rare_words(vocabulary: Vocabulary) -> None:
     prompts = [with_mistakes(TEXT, vocabulary, Random(seed)) for seed in range(600)]
     assert abs(prompts.count(TEXT) / len(prompts) - CLEAN) < 0.1
     for word in ("Dexter", "$55", "Ann", "O'Hara", "ukulele"):

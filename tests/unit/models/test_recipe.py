@@ -74,13 +74,13 @@ def test_missing_data_and_another_base_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 half a file"])
-def test_a_damaged_state_is_named(content: bytes, tmp_path: Path) -> None:
+def test_damaged_state_is_named(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "last.pt").write_bytes(content)
     with pytest.raises(ConfigError, match=r"last\.pt: damaged, or of another version"):
         load_state(tmp_path, SHORT, {})
 
 
-def test_a_state_of_before_is_read(tmp_path: Path) -> None:
+def test_state_of_an_older_version_is_read(tmp_path: Path) -> None:
     """Runs used to save the lowest held-out loss of each stage, too."""
     save_state(tmp_path, SHORT, {"processes": 1}, Reached(1, 7), {"model": {}})
     saved = torch.load(tmp_path / "last.pt", weights_only=True)
@@ -92,7 +92,7 @@ def test_a_state_of_before_is_read(tmp_path: Path) -> None:
         load_state(tmp_path, SHORT, {"processes": 2})
 
 
-def test_features_need_a_base_that_is_still_there() -> None:
+def test_feature_loss_needs_the_plain_base() -> None:
     matching = replace(JOINT, loss=LossWeights(features=1.0))
     with pytest.raises(ConfigError, match=r"loss\.features compares with the plain base.*set lora_rank"):
         replace(SHORT, stages=(matching,))
@@ -101,7 +101,7 @@ def test_features_need_a_base_that_is_still_there() -> None:
         replace(SHORT, stages=(JOINT, LORA))
 
 
-def test_what_a_base_or_its_data_cannot_give_is_refused(tmp_path: Path) -> None:
+def test_unsupported_base_or_data_is_refused(tmp_path: Path) -> None:
     shape = replace(SHORT.shape, micro_layers=9, initialise="base")
     with pytest.raises(ConfigError, match="micro_layers is 9, but the base has only 2 layers"):
         toy_trainer(tmp_path, replace(SHORT, shape=shape))

@@ -27,7 +27,7 @@ from hamburger_edge.models.training.updates.step_limit import StepLimit
 
 
 @pytest.mark.parametrize("nesterov", [True, False])
-def test_matrices_updated_together_learn_what_torch_s_muon_teaches_each(nesterov: bool) -> None:
+def test_grouped_muon_equals_torch_muon(nesterov: bool) -> None:
     drawn = torch.Generator().manual_seed(0)
     shapes = [(8, 24), (24, 8), (8, 24), (16, 16), (24, 8)]
     ours = [torch.nn.Parameter(torch.randn(shape, generator=drawn)) for shape in shapes]
@@ -72,7 +72,7 @@ def test_lora_starts_as_identity_and_merges_into_the_same_model() -> None:
         torch.testing.assert_close(model.base.state_dict()[name], before[name] + update)
 
 
-def test_the_best_weights_are_kept_and_come_back() -> None:
+def test_best_weights_are_kept_and_restored() -> None:
     weights = torch.nn.Parameter(torch.zeros(3))
     best, never = BestWeights([weights], patience=2), BestWeights([weights], patience=0)
     stops = []
@@ -92,7 +92,7 @@ def test_the_best_weights_are_kept_and_come_back() -> None:
     assert after.looks == 0
 
 
-def test_a_stage_that_learns_nothing_more_ends(tmp_path: Path) -> None:
+def test_stage_without_improvement_ends(tmp_path: Path) -> None:
     still = replace(JOINT, epochs=3, learning_rate=1e-12, base_learning_rate=1e-12)
     recipe = replace(RECIPE, stages=(still, replace(still, name="next")), judge_every=5, patience=2)
     trainer, lines = toy_trainer(tmp_path, recipe, conversations=200), list[str]()
@@ -139,7 +139,7 @@ TIMES: dict[str, tuple[list[tuple[float, float]], int, float, list[int]]] = {
 
 
 @pytest.mark.parametrize("case", TIMES)
-def test_a_stage_does_the_steps_that_fit_into_its_seconds(case: str) -> None:
+def test_stage_makes_the_steps_that_fit_its_seconds(case: str) -> None:
     """A run of 14 minutes took 15.2, since its steps were counted before others used the machine."""
     times, planned, seconds, expected = TIMES[case]
     now = [100.0]
@@ -151,7 +151,7 @@ def test_a_stage_does_the_steps_that_fit_into_its_seconds(case: str) -> None:
     assert found == expected
 
 
-def test_a_stage_ends_with_its_seconds(tmp_path: Path) -> None:
+def test_stage_ends_after_its_seconds(tmp_path: Path) -> None:
     """Judged and saved, so that the next one follows."""
     trainer = toy_trainer(tmp_path / "run", SHORT)
     trainer.stage_seconds = 0.0
@@ -170,7 +170,7 @@ def work(learns: str, scored: int, rank: int = 0) -> float:
     return base_work(model, stage, 7, scored)
 
 
-def test_a_frozen_base_multiplies_forward_alone_and_what_learns_backward_too() -> None:
+def test_products_of_a_step_depend_on_the_trained_parts() -> None:
     """Forward, to the inputs, to the weights; with an update of low rank the last for the update alone."""
     base = random_model().base
     layers = sum(weight.numel() for weight in base.layers.parameters() if weight.ndim == 2)
@@ -181,7 +181,7 @@ def test_a_frozen_base_multiplies_forward_alone_and_what_learns_backward_too() -
     assert 2 * frozen < work("base", 0, rank=2) < 3 * frozen
 
 
-def test_the_faster_precision_is_taken() -> None:
+def test_faster_precision_is_chosen() -> None:
     exact, half = (product_rate("cpu", dtype) for dtype in (torch.float32, torch.bfloat16))
     assert min(exact, half) > 0
     assert fitting_precision("cpu") == ("bf16" if half > exact else "fp32")
@@ -208,7 +208,7 @@ def test_calibration_repairs_a_miscalibrated_head() -> None:
     torch.testing.assert_close(model.stop_logits(states), expected)
 
 
-def test_calibration_on_next_to_no_data_changes_little() -> None:
+def test_calibration_on_little_data_changes_little() -> None:
     scale, offset = fit_stop_logits(torch.tensor([1.0, -1.0]), torch.tensor([0.0, 1.0]))  # both right
     assert 1 < scale < 2
     assert offset == pytest.approx(0, abs=1e-6)
@@ -217,7 +217,7 @@ def test_calibration_on_next_to_no_data_changes_little() -> None:
 
 
 @torch.no_grad()
-def test_reliability_error_by_hand() -> None:
+def test_reliability_error_equals_a_hand_computed_value() -> None:
     stops = -torch.tensor([0.85, 0.85, 0.15, 0.15]).logit()  # p(continue)
     found = reliability(stops, torch.tensor([1.0, 1.0, 1.0, 0.0]))
     assert found.error == pytest.approx((2 * 0.15 + 2 * 0.35) / 4, abs=1e-6)

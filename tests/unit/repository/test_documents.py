@@ -45,7 +45,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @documents
-def test_links_their_anchors_and_paths_in_code_exist(document: Path) -> None:
+def test_links_anchors_and_paths_exist(document: Path) -> None:
     """And nothing is installed from an index, where it is not."""
     text = document.read_text(encoding="utf-8")
     assert not re.search(r"pip install\s+(?:-\S+\s+)*['\"]?hamburger-edge", text)
@@ -83,7 +83,7 @@ def named(document: Path) -> Iterator[tuple[str | None, str]]:
 
 
 @documents
-def test_settings_that_documents_call_recommended(document: Path) -> None:
+def test_documents_name_the_recommended_settings(document: Path) -> None:
     for model, setting in named(document):
         assert model is not None, setting
         assert setting == recommended(model), model
@@ -99,7 +99,7 @@ def test_contributing_lists_every_folder_of_the_code() -> None:
     assert set(rows) == {PROJECT, *SISTERS, "tests", "tools", *nested}
 
 
-def test_the_page_of_errors_is_current_and_has_every_class() -> None:
+def test_error_reference_is_current_and_complete() -> None:
     generator = runpy.run_path(str(ROOT / "docs" / "errors_reference.py"))
     page = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
     assert page == generator["markdown"](), "run  python docs/errors_reference.py > docs/reference/errors.md"
@@ -111,12 +111,12 @@ def test_the_page_of_errors_is_current_and_has_every_class() -> None:
     assert classes <= set(re.findall(r"\w+", page))
 
 
-def test_no_page_is_made_by_the_site_alone() -> None:
+def test_site_has_no_page_without_a_source() -> None:
     """A reader of the repository sees the markup of such a page instead of its content."""
     assert not [page for page in DOCUMENTS if re.search(r"^:::", page.read_text(encoding="utf-8"), re.M)]
 
 
-def test_the_python_reference_is_current_and_has_every_public_name() -> None:
+def test_python_reference_is_current_and_complete() -> None:
     generator = runpy.run_path(str(ROOT / "docs" / "python_reference.py"))
     page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     assert page == generator["markdown"](), "run  python docs/python_reference.py > docs/reference/python.md"

@@ -1,4 +1,4 @@
-"""Who may import whom: no circle, one direction between the rooms of the project, and few packages."""
+"""Imports: no circle, one direction between the folders of the project, and few packages."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def room_of(module: str) -> str:
     return ".".join(folder.parts) or module.removeprefix(f"{PROJECT}.")
 
 
-# What an app embeds, and the command line.
+# The modules that an app embeds, and the command line.
 CORE_ROOMS = {*APP, "cli", "cli.commands", "__main__"}
 
 
@@ -97,11 +97,11 @@ def part_of(module: str) -> str:
     return "core" if room in CORE_ROOMS else room.split(".")[0]
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_imports_have_no_circle() -> None:
     assert not circles()
 
 
-def test_a_room_imports_nothing_but_what_it_may() -> None:
+def test_folder_imports_its_allowed_folders_only() -> None:
     assert {room_of(module) for module in modules()} == DIRECTION.keys()
     for module in modules():
         room = room_of(module)
@@ -109,8 +109,8 @@ def test_a_room_imports_nothing_but_what_it_may() -> None:
         assert not beyond, f"{module} imports {beyond}"
 
 
-def test_core_reaches_outward_only_inside_functions() -> None:
-    """And models, but for scripts beside a built-in model, use nothing but leaves of the core."""
+def test_core_imports_other_folders_inside_functions_only() -> None:
+    """Models, except the scripts of a built-in model, use only leaves of the core."""
     for module in modules():
         if part_of(module) == "core":
             outward = {other for other in imports(module, top_level=True) if part_of(other) != "core"}
@@ -124,7 +124,7 @@ def test_core_reaches_outward_only_inside_functions() -> None:
 PRIVATE = ("_engine", "_inference", "_turns")
 
 
-def test_private_attributes_are_read_by_their_own_class_only() -> None:
+def test_private_attributes_are_read_in_their_class_only() -> None:
     """Outside the core 16 places read the private parts of `Model`; `Model.inference` is public."""
     reads = {
         f"{module}: {ast.unparse(node)}"
@@ -138,17 +138,17 @@ def test_private_attributes_are_read_by_their_own_class_only() -> None:
 PROJECT_TABLE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def test_the_core_needs_three_packages() -> None:
+def test_core_needs_three_packages() -> None:
     names = sorted(requirement.split(">")[0] for requirement in PROJECT_TABLE["dependencies"])
     assert names == ["numpy", "onnxruntime", "tokenizers"]
 
 
-# A Range header takes quadratic time up to 0.49.0; the Host header can set the path of a request up to 1.0.0;
+# A Range header takes quadratic time up to 0.49.0. The Host header can set the path of a request up to 1.0.0;
 # a path without its slash can set the host up to 1.2.1.
 FAULTY = ("0.46.0", "0.49.0", "1.0.0", "1.2.1")
 
 
-def test_the_server_admits_no_faulty_starlette() -> None:
+def test_server_excludes_faulty_starlette_releases() -> None:
     wanted = [Requirement(each) for each in PROJECT_TABLE["optional-dependencies"]["serve"]]
     [starlette] = [each for each in wanted if each.name == "starlette"]
     assert not [version for version in FAULTY if version in starlette.specifier]

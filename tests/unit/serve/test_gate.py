@@ -1,4 +1,4 @@
-"""Who gets in: by which name, from which page, with which key; and what does not finish what it began."""
+"""Access by host name, page and key; and limits for clients that are slow or never finish."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def running(tokenizer: Tokenizer) -> Iterator[Running]:
 
 
 def raw(running: Running, *parts: bytes, pause: float = 0, shut: bool = False) -> bytes:
-    """What the server sends back: an error, or until it hangs up."""
+    """Send raw bytes and return the response until the server hangs up."""
     said = b""
     with socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE) as connection:
         for part in parts:
@@ -70,19 +70,19 @@ def head(length: object, *more: str) -> bytes:
         ("a@localhost", False),
     ],
 )
-def test_the_name_that_a_browser_came_by(host: str, known: bool) -> None:
+def test_host_header_must_be_a_known_name(host: str, known: bool) -> None:
     names = ["edge.local", "a@localhost"]
     assert Access.of("127.0.0.1", names=names).knows(host) == known
     assert Access.of("0.0.0.0", names=names).knows(host) == (known or host == "10.0.0.5")
 
 
-def test_names_of_this_machine() -> None:
+def test_names_of_this_machine_are_known() -> None:
     assert Access.of("0.0.0.0").knows(socket.gethostname())
     hosts = ("127.0.0.1", "::1", "localhost", "0.0.0.0", "box")
     assert [host for host in hosts if is_local(host)] == ["127.0.0.1", "::1", "localhost"]
 
 
-def test_two_names_are_none() -> None:
+def test_two_host_headers_are_refused() -> None:
     """uvicorn refuses them itself, other servers may pass them on."""
     sent: list[MutableMapping[str, Any]] = []
 
@@ -109,7 +109,9 @@ def test_two_names_are_none() -> None:
         ({"origin": "null"}, 403),
     ],
 )
-def test_pages_of_other_sites(headers: dict[str, str], status: int, running: Running) -> None:
+def test_origin_must_be_this_server_or_allowed(
+    headers: dict[str, str], status: int, running: Running
+) -> None:
     with running.client(headers=headers) as client:
         responses = client.get("/"), client.post("/v1/chat/completions", json=question())
     allowed = FRIEND if headers.get("origin") == FRIEND else None
@@ -118,8 +120,8 @@ def test_pages_of_other_sites(headers: dict[str, str], status: int, running: Run
         assert response.headers.get("access-control-allow-origin") == allowed
 
 
-def test_a_browser_asks_first(running: Running) -> None:
-    """And OpenAI's client with headers of its own, which were not allowed."""
+def test_preflight_allows_requested_headers(running: Running) -> None:
+    """A regression: extra headers of OpenAI's client were not allowed."""
     wanted = "authorization,content-type,x-stainless-os"
     asked = {"origin": FRIEND, "access-control-request-headers": wanted}
     with running.client(headers=asked) as client:
@@ -129,14 +131,14 @@ def test_a_browser_asks_first(running: Running) -> None:
     assert answered.headers["access-control-expose-headers"] == "retry-after"
 
 
-def test_what_forms_can_send_is_refused(running: Running) -> None:
+def test_content_types_of_forms_are_refused(running: Running) -> None:
     with running.client() as client:
         for kind in ("text/plain", ""):
             response = client.post("/v1/chat/completions", content=b"{}", headers={"content-type": kind})
             assert response.status_code == 415
 
 
-def test_what_needs_a_key(tokenizer: Tokenizer) -> None:
+def test_api_and_metrics_need_a_key(tokenizer: Tokenizer) -> None:
     access = Access.of("0.0.0.0", keys=[b"another-key-altogether", KEY.encode()])
     wrong = (f"Bearer {KEY[:-1]}", f"Basic {KEY}", KEY, "Bearer", "Bearer \xff")
     with serving(lambda: toy_model(tokenizer), access=access) as running, running.client() as client:
@@ -154,7 +156,7 @@ def test_what_needs_a_key(tokenizer: Tokenizer) -> None:
             assert status(path, f"Bearer {KEY}") == (404 if path == "/other" else 200)
 
 
-def test_a_key_is_the_bytes_that_came() -> None:
+def test_key_is_compared_as_bytes() -> None:
     """A key beyond ASCII was never taken, and one that ends like a Latin-1 space lost its end."""
     key = "schlüssel-zur-küche-voilà".encode()
     access = Access.of("0.0.0.0", keys=[key])
@@ -162,7 +164,7 @@ def test_a_key_is_the_bytes_that_came() -> None:
     assert access.owner(f"Bearer {key[:-1].decode('latin-1')}") is None
 
 
-def test_key_files(tmp_path: Path) -> None:
+def test_key_file_holds_one_long_key_per_line(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(f"{KEY}\n\n  {KEY[::-1]}  \n")
     assert read_keys(str(file)) == [KEY.encode(), KEY[::-1].encode()]
@@ -174,7 +176,7 @@ def test_key_files(tmp_path: Path) -> None:
         read_keys(str(tmp_path / "none"))
 
 
-def test_pages_are_sent_with_a_policy(running: Running) -> None:
+def test_pages_have_a_content_security_policy(running: Running) -> None:
     with running.client() as client:
         for path in ("/", "/page.css", "/page.js", "/parts.js", "/meter.js", "/icon.svg"):
             policy = client.get(path).headers["content-security-policy"]
@@ -182,7 +184,7 @@ def test_pages_are_sent_with_a_policy(running: Running) -> None:
             assert "unsafe" not in policy
 
 
-def test_bodies_that_are_too_large(running: Running) -> None:
+def test_too_large_body_is_refused(running: Running) -> None:
     large = b'{"messages": "' + b"x" * (10 << 20) + b'"}'
     parts = (large[start : start + 65536] for start in range(0, len(large), 65536))
     with running.client(headers={"content-type": "application/json"}) as client:
@@ -193,7 +195,7 @@ def test_bodies_that_are_too_large(running: Running) -> None:
     assert raw(running, head(1 << 20, "Expect: 100-continue")).startswith(b"HTTP/1.1 413")
 
 
-def test_bodies_that_are_slow_or_never_end(running: Running) -> None:
+def test_slow_or_incomplete_body_is_refused(running: Running) -> None:
     assert raw(running, head(100), b"{").startswith(b"HTTP/1.1 408")
     assert raw(running, head(100), *[b"{"] * 8, pause=0.1).startswith(b"HTTP/1.1 408")
     assert raw(running, head(100), b"{", shut=True).startswith(b"HTTP/1.1 400")
@@ -224,7 +226,7 @@ def all_of(client: socket.socket) -> bytes:
     return said
 
 
-def test_who_does_not_read_is_hung_up_on(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_does_not_read_is_disconnected(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a client held its connection for ever, and enough of them the server."""
     monkeypatch.setattr(bodies, "WRITE_SECONDS", 0.2)
     with pages_unread(running, 20) as client:
@@ -233,14 +235,14 @@ def test_who_does_not_read_is_hung_up_on(running: Running, monkeypatch: pytest.M
     assert running.ask().status_code == 200
 
 
-def test_who_reads_late_gets_everything(running: Running) -> None:
+def test_client_that_reads_late_gets_all_pages(running: Running) -> None:
     with running.client() as client:
         page = client.get("/page.js").content
     with pages_unread(running, 20) as late:
         assert all_of(late).count(page) == 20
 
 
-def test_heads_that_are_no_heads(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_headers_are_refused(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     assert raw(running, b"rubbish\r\n\r\n").startswith(b"HTTP/1.1 400")
     assert raw(running, head("-5")).startswith(b"HTTP/1.1 400")
     assert raw(running, b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 4")

@@ -1,4 +1,4 @@
-"""The fair queue: clients take turns, and what leaves it leaves nothing behind."""
+"""The fair queue: clients take turns, and a finished job leaves no state."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def job() -> Callable[[str], Job]:
     return lambda client: asyncio.run(make(client))
 
 
-def test_clients_take_turns_and_so_do_their_users(job: Callable[[str], Job]) -> None:
-    """A client that gave each request a user of its own had all the turns."""
+def test_clients_and_their_users_take_turns(job: Callable[[str], Job]) -> None:
+    """A regression: a client that named another user in each request got all the turns."""
     queue = FairQueue(10)
     jobs = [job(name) for name in ("a/u", "a/u", "a/v", "a/w", "b/u", "b")]
     for each in jobs:
@@ -44,7 +44,7 @@ def refusal(queue: FairQueue, job: Job, retry_after: int = 1) -> RefusedError:
     return refused.value
 
 
-def test_a_client_without_a_place_is_told_when_to_try_again(job: Callable[[str], Job]) -> None:
+def test_full_queue_refusal_has_retry_after(job: Callable[[str], Job]) -> None:
     queue = FairQueue(1)
     first = job("a")
     queue.put(first, 1)
@@ -55,7 +55,7 @@ def test_a_client_without_a_place_is_told_when_to_try_again(job: Callable[[str],
     queue.put(job("a/v"), 1)
 
 
-def test_a_client_with_many_waiting_requests_leaves_other_clients_their_places(
+def test_full_client_leaves_the_places_of_other_clients(
     job: Callable[[str], Job],
 ) -> None:
     """One key with 64 waiting requests got every other key a 429."""
@@ -80,7 +80,7 @@ def test_beyond_the_total_each_client_has_one_place(job: Callable[[str], Job]) -
     queue.put(job("d"), 1)
 
 
-def test_a_free_worker_is_no_queue(job: Callable[[str], Job]) -> None:
+def test_idle_worker_takes_a_job_without_a_queue(job: Callable[[str], Job]) -> None:
     queue = FairQueue(0)
     with pytest.raises(RefusedError):
         queue.put(job("a"), 1)
@@ -94,7 +94,7 @@ def test_a_free_worker_is_no_queue(job: Callable[[str], Job]) -> None:
     assert [each.client for each in found if each] == ["a"]
 
 
-def test_closing_sends_workers_home(job: Callable[[str], Job]) -> None:
+def test_close_ends_workers_and_returns_waiting_jobs(job: Callable[[str], Job]) -> None:
     queue = FairQueue(3)
     waiting = job("a")
     queue.put(waiting, 1)

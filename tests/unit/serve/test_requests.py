@@ -1,4 +1,4 @@
-"""What is asked for, read strictly: every field is used or refused by its name."""
+"""Requests are read strictly: every field is used or refused by its name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, **more}}
 
 
-def test_what_the_bundle_recommends_holds_where_a_request_says_nothing() -> None:
+def test_request_uses_the_recommended_setting_by_default() -> None:
     def dial(*advice: Recommended, **fields: Any) -> tuple[str, float]:
         decoding = chat(*advice, **fields).settings.decoding
         return decoding.mode, decoding.confidence
@@ -49,7 +49,7 @@ def test_what_the_bundle_recommends_holds_where_a_request_says_nothing() -> None
     assert dial(advice, mode="merge") == ("merge", 0.8)
 
 
-def test_every_option_arrives() -> None:
+def test_every_option_reaches_the_settings() -> None:
     given: dict[str, Any] = {"temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "confidence": 0.7}
     given |= {"presence_penalty": 0.1, "frequency_penalty": 0.2, "repetition_penalty": 1.1}
     given |= {"mode": "verify", "max_tokens": 5, "stop": ["a", "b"]}
@@ -106,7 +106,7 @@ def test_every_option_arrives() -> None:
         ({"tools": [tool("a b")]}, "tools[0].function.name"),
     ],
 )
-def test_what_is_not_supported_is_refused_by_its_name(fields: dict[str, Any], named: str) -> None:
+def test_unsupported_field_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(RefusedError) as refused:
         chat(**fields)
     assert (refused.value.field, refused.value.status) == (named, 400)
@@ -115,14 +115,14 @@ def test_what_is_not_supported_is_refused_by_its_name(fields: dict[str, Any], na
 
 
 @pytest.mark.parametrize("name", ["echo", "suffix", "best_of", "messages", "tools"])
-def test_completions_refuse_what_they_do_not_do(name: str) -> None:
+def test_completions_refuse_unsupported_fields(name: str) -> None:
     with pytest.raises(RefusedError) as refused:
         completion(**{name: {"echo": True, "suffix": "x"}.get(name, 3)})
     assert refused.value.field == name
 
 
 @pytest.mark.parametrize("prompt", [None, 3, "", [], ["a", "b"], [1, "a"], [-1], [True], [[1], [2]]])
-def test_completions_take_one_text_or_its_tokens(prompt: Any) -> None:
+def test_completions_accept_one_text_or_its_tokens(prompt: Any) -> None:
     with pytest.raises(RefusedError) as refused:
         completion(prompt=prompt)
     assert refused.value.field == "prompt"
@@ -144,14 +144,14 @@ def test_completions_take_one_text_or_its_tokens(prompt: Any) -> None:
         dict.fromkeys(["temperature", "stop", "tools", "response_format", "logit_bias", "user", "n"]),  # null
     ],
 )
-def test_what_cannot_change_an_answer_is_taken(fields: dict[str, Any]) -> None:
-    """Ordinary clients send these of their own accord; they were refused."""
+def test_fields_without_effect_are_accepted(fields: dict[str, Any]) -> None:
+    """A regression: fields that ordinary clients always send were refused."""
     assert chat(**fields) == chat()
     if not {"tools", "tool_choice", "parallel_tool_calls"} & set(fields):
         assert completion(**fields) == completion()
 
 
-def test_names_of_fields_are_shown_safely() -> None:
+def test_error_shows_field_names_safely() -> None:
     """Half a character in a name could not be sent back, and was a fault of the server."""
     for name in ("\ud800", "a\nb", "x" * 10_000):
         for fields in ({name: 1}, {"messages": [user("Hi") | {name: 1}]}, {"metadata": {name: 1}}):
@@ -172,8 +172,8 @@ def test_names_of_fields_are_shown_safely() -> None:
     ],
     ids=["half", "wide", "deep"],
 )
-def test_the_limits_of_schemas_hold_for_functions_too(schema: Any, message: str) -> None:
-    """With `auto` the answer follows a grammar, whose schemas nobody had looked at."""
+def test_limits_of_schemas_apply_to_functions(schema: Any, message: str) -> None:
+    """With `auto` the answer follows a grammar, whose schemas were not checked (a regression)."""
     asked = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
     for fields, named in (
         ({"response_format": asked}, "response_format"),
@@ -222,9 +222,7 @@ def test_formats_and_tools_become_a_structure() -> None:
 
 
 @pytest.mark.parametrize(("names", "several"), [(["a"], False), (["a", "b"], True)])
-def test_parameters_may_refer_to_their_own_parts(
-    names: list[str], several: bool, tokenizer: Tokenizer
-) -> None:
+def test_parameters_may_have_references(names: list[str], several: bool, tokenizer: Tokenizer) -> None:
     """Those of nested Pydantic models do: inside the schema of calls the parts were not found."""
     part = {"$ref": "#/$defs/part"}
     parameters = {"type": "object", "properties": {"p": part}, "$defs": {"part": {"const": "x"}}}
@@ -239,7 +237,7 @@ def test_parameters_may_refer_to_their_own_parts(
             grammar.consume(token)
 
 
-def test_calls_are_read_from_what_was_said() -> None:
+def test_calls_are_read_from_the_answer() -> None:
     one, several = (chat(tools=[tool("add")], parallel_tool_calls=each).tools for each in (None, True))
     said = '{"name": "add", "arguments": {"a": "é"}}'
     assert [(c.name, c.arguments) for c in one.calls(said) or ()] == [("add", '{"a": "é"}')]
@@ -252,15 +250,15 @@ def test_calls_are_read_from_what_was_said() -> None:
     "body",
     [b"", b"{", b"[]", b"3", b'{"a": 1, "a": 2}', b'{"a": NaN}', b'{"a": 1e}', b"\xff{}", b'{"a":' * 100_000],
 )
-def test_rubbish_is_refused(body: bytes) -> None:
+def test_invalid_json_is_refused(body: bytes) -> None:
     with pytest.raises(RefusedError) as refused:
         decoded(body)
     assert refused.value.status == 400
     assert "\n" not in refused.value.message
 
 
-def test_a_body_takes_time_by_its_size() -> None:
-    """Finding the name that is given twice took the square of it: minutes, in which nobody was answered."""
+def test_reading_time_of_a_body_is_linear() -> None:
+    """A regression: the search for a repeated name took quadratic time, minutes without any answer."""
     program = [sys.executable, PROGRAMS / "body_bombs.py"]
     done = subprocess.run(program, capture_output=True, text=True, env=environment())
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The server over a scripted model: who is answered, refused, kept, freed and stopped."""
+"""The server over a scripted model: answers, refusals, reused conversations, limits and shutdown."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def busy(running: Running) -> float:
     return sum(running.pool.gauges()["workers_busy"].values())
 
 
-def test_a_stream_says_what_a_whole_answer_says(running: Running, tokenizer: Tokenizer) -> None:
+def test_stream_equals_whole_answer(running: Running, tokenizer: Tokenizer) -> None:
     whole = running.ask("Tell me").json()
     text = whole["choices"][0]["message"]["content"]
     with toy_model(tokenizer) as alone:
@@ -93,7 +93,7 @@ def test_a_stream_says_what_a_whole_answer_says(running: Running, tokenizer: Tok
     assert whole["usage"]["slots"] < whole["usage"]["slots_uncompressed"]
 
 
-def test_a_missing_path_names_the_paths_that_exist(running: Running) -> None:
+def test_missing_path_error_names_existing_paths(running: Running) -> None:
     with running.client() as client:
         missing = client.post("/v1/embeddings", json={"input": "hello"})
         assert missing.status_code == 404
@@ -103,7 +103,7 @@ def test_a_missing_path_names_the_paths_that_exist(running: Running) -> None:
         assert "use POST" in client.get("/v1/completions").json()["error"]["message"]
 
 
-def test_completions_take_text_as_it_is(running: Running, tokenizer: Tokenizer) -> None:
+def test_completion_continues_raw_text(running: Running, tokenizer: Tokenizer) -> None:
     body = {"prompt": "Once upon", "max_tokens": 9, "confidence": 1, "logprobs": 0}
     with running.client() as client:
         said = client.post("/v1/completions", json=body).json()["choices"][0]
@@ -115,7 +115,7 @@ def test_completions_take_text_as_it_is(running: Running, tokenizer: Tokenizer) 
     assert max(said["logprobs"]["token_logprobs"]) <= 0
 
 
-def test_models_health_metrics_and_other_paths(running: Running) -> None:
+def test_models_health_and_metrics_are_served(running: Running) -> None:
     running.ask()
     with running.client() as client:
         assert client.get("/health").json() == {"status": "ok"}
@@ -134,7 +134,7 @@ def test_models_health_metrics_and_other_paths(running: Running) -> None:
         assert line.startswith("#") or float(line.rpartition(" ")[2]) >= 0
 
 
-def test_several_models(tokenizer: Tokenizer) -> None:
+def test_request_chooses_one_of_several_models(tokenizer: Tokenizer) -> None:
     bundles: list[tuple[str, Callable[[], Model]]] = [
         ("small", lambda: toy_model(tokenizer)),
         ("sure", lambda: toy_model(tokenizer, p_stop=0.0)),
@@ -153,14 +153,14 @@ def test_several_models(tokenizer: Tokenizer) -> None:
     }
 
 
-def test_a_prompt_that_does_not_fit(running: Running) -> None:
+def test_too_long_prompt_is_refused(running: Running) -> None:
     for stream in (False, True):
         response = running.ask("word " * 5000, stream=stream)
         assert response.status_code == 400
         assert response.json()["error"]["code"] == "context_length_exceeded"
 
 
-def test_alternating_conversations_read_only_what_is_new(tokenizer: Tokenizer) -> None:
+def test_alternating_conversations_read_new_tokens_only(tokenizer: Tokenizer) -> None:
     with serving(lambda: toy_model(tokenizer), workers=1) as running:
         talks: dict[str, list[str]] = {"first": [], "second": []}
         for turn in range(3):
@@ -179,7 +179,7 @@ def test_alternating_conversations_read_only_what_is_new(tokenizer: Tokenizer) -
             assert [chat.send(f"{name} {turn}").result().text for turn in range(3)] == texts[1::2]
 
 
-def test_another_turn_after_the_same_beginning(tokenizer: Tokenizer) -> None:
+def test_retry_and_branch_reuse_the_common_beginning(tokenizer: Tokenizer) -> None:
     """A retry, and a conversation that branches off: the beginning is found in the longer one."""
     with serving(lambda: toy_model(tokenizer), workers=1) as running:
         texts = ["One"]
@@ -193,14 +193,14 @@ def test_another_turn_after_the_same_beginning(tokenizer: Tokenizer) -> None:
         assert other["usage"]["prompt_tokens_details"]["cached_tokens"] > 10
 
 
-def test_verified_answers_never_stand_on_merged_slots(tokenizer: Tokenizer) -> None:
+def test_verify_mode_never_reuses_merged_slots(tokenizer: Tokenizer) -> None:
     with serving(lambda: toy_model(tokenizer), workers=1) as running:
         answer = text_of(running.ask("One"))
         used = running.ask(messages=turns("One", answer, "Two"), mode="verify").json()["usage"]
     assert used["slots"] == used["slots_uncompressed"]
 
 
-def test_another_key_sees_nothing_of_it(tokenizer: Tokenizer) -> None:
+def test_conversations_are_not_shared_between_keys(tokenizer: Tokenizer) -> None:
     with serving(lambda: toy_model(tokenizer), access=Access.of("127.0.0.1", keys=KEYS)) as running:
         cached = []
         for key in (KEYS[0], KEYS[0], KEYS[1]):
@@ -211,7 +211,7 @@ def test_another_key_sees_nothing_of_it(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_hangs_up_frees_its_worker_at_the_next_step(stream: bool, gated: Gated) -> None:
+def test_disconnected_client_frees_its_worker_at_the_next_step(stream: bool, gated: Gated) -> None:
     with serving(lambda: gated.model, workers=1) as running:
         body = json.dumps(question(stream=stream, max_tokens=500)).encode()
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
@@ -229,7 +229,7 @@ def test_a_client_that_hangs_up_frees_its_worker_at_the_next_step(stream: bool, 
         assert running.ask().status_code == 200
 
 
-def test_a_full_queue_is_429_and_those_who_wait_and_leave_make_room(gated: Gated) -> None:
+def test_full_queue_gives_429_until_a_client_leaves(gated: Gated) -> None:
     with serving(lambda: gated.model, workers=1, queue=1) as running:
         asking = [running.asking()]
         until(lambda: bool(busy(running)))
@@ -246,7 +246,7 @@ def test_a_full_queue_is_429_and_those_who_wait_and_leave_make_room(gated: Gated
         assert [each.result(30).status_code for each in asking] == [200, 200]
 
 
-def test_turns_are_those_of_keys_whatever_users_they_name(gated: Gated) -> None:
+def test_turns_are_taken_by_key_then_user(gated: Gated) -> None:
     access = Access.of("127.0.0.1", keys=KEYS)
     with serving(lambda: gated.model, access=access, workers=1) as running, ThreadPoolExecutor(4) as threads:
 
@@ -267,14 +267,14 @@ def test_turns_are_those_of_keys_whatever_users_they_name(gated: Gated) -> None:
         assert {each.result(30) for each in asking} == {200}
 
 
-def test_an_answer_that_takes_too_long(gated: Gated) -> None:
+def test_slow_answer_gives_504(gated: Gated) -> None:
     with serving(lambda: gated.model, limits=Limits(answer_seconds=0.3)) as running:
         threading.Timer(0.6, gated.let, (1000,)).start()
         assert running.ask(max_tokens=400).status_code == 504
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_stopping_cancels_what_is_not_done_in_time(stream: bool, gated: Gated) -> None:
+def test_shutdown_cancels_answers_after_the_grace_period(stream: bool, gated: Gated) -> None:
     gated.let(3)
     with serving(lambda: gated.model, grace=0.2) as running:
         asking = [running.asking(max_tokens=400, stream=stream) for _ in range(2)]
@@ -287,7 +287,7 @@ def test_stopping_cancels_what_is_not_done_in_time(stream: bool, gated: Gated) -
     assert sorted(response.status_code for response in said) == ([200, 503] if stream else [503, 503])
 
 
-def test_stopping_lets_answers_end(gated: Gated) -> None:
+def test_shutdown_waits_for_answers(gated: Gated) -> None:
     with serving(lambda: gated.model, grace=30) as running:
         asking = running.asking()
         until(lambda: bool(busy(running)))
@@ -297,7 +297,7 @@ def test_stopping_lets_answers_end(gated: Gated) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeFailureError("no memory"), KeyError("oops")])
-def test_a_worker_outlives_what_goes_wrong(error: Exception, tokenizer: Tokenizer) -> None:
+def test_worker_answers_again_after_an_error(error: Exception, tokenizer: Tokenizer) -> None:
     model = toy_model(tokenizer)
     failing = [error]
 
@@ -311,7 +311,7 @@ def test_a_worker_outlives_what_goes_wrong(error: Exception, tokenizer: Tokenize
         assert running.ask().status_code == 200
 
 
-def test_prompts_are_logged_and_kept_only_where_that_was_asked(
+def test_prompts_are_logged_and_kept_only_on_request(
     tokenizer: Tokenizer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for prompts in (False, True):
@@ -324,7 +324,7 @@ def test_prompts_are_logged_and_kept_only_where_that_was_asked(
         assert re.search(r"^POST /v1/chat/completions 200 \d+ ms$", said, re.M)
 
 
-def test_no_one_gets_the_conversation_of_another() -> None:
+def test_conversations_are_found_by_their_owner_only() -> None:
     conversations = Conversations(4)
     said, groups = ("", "Hi", "Hello"), [(1,), (2, 3, 4)]
     conversations.keep(Kept("0", said, {3: 4}, tuple(groups), 2, {}))
@@ -334,7 +334,7 @@ def test_no_one_gets_the_conversation_of_another() -> None:
     assert conversations.nearest("1", groups, merged=True) == (None, 0)
 
 
-def test_choice_has_certainty_and_unsure_if_the_model_was_measured(tokenizer: Tokenizer) -> None:
+def test_choice_of_a_measured_model_has_certainty_and_unsure(tokenizer: Tokenizer) -> None:
     fit = Certainty(offset=5.0, slope=1.0)
     with serving(lambda: toy_model(tokenizer, {"certainty": fit}, eos_rate=0.3)) as server:
         choice = server.ask(max_tokens=60).json()["choices"][0]
@@ -362,7 +362,7 @@ def test_cut_correction_is_the_text_of_the_prompt_or_a_stream_that_ends_unsure(t
         assert not any("unsure" in each for each in before)
 
 
-def test_min_certainty_is_refused_for_a_model_that_was_not_measured(running: Running) -> None:
+def test_min_certainty_needs_a_measured_model(running: Running) -> None:
     assert "certainty" not in running.ask().json()["choices"][0]
     for stream in (False, True):
         refused = running.ask(min_certainty=0.9, stream=stream)

@@ -1,4 +1,4 @@
-"""The cache folder: what it lists, what it deletes, and who waits for whom."""
+"""The cache folder: listed entries, deleted entries, and waiting processes."""
 
 from __future__ import annotations
 

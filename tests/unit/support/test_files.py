@@ -43,7 +43,7 @@ def test_only_regular_files_of_a_bounded_size_are_opened_or_replaced(tmp_path: P
 
 
 @pytest.mark.parametrize("replace", [False, True], ids=["new", "swapped"])
-def test_files_are_flushed_before_the_name_is_theirs(
+def test_files_are_flushed_before_the_rename(
     replace: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partial, folder = tmp_path / "partial", tmp_path / "bundle"
@@ -69,7 +69,7 @@ def test_files_are_flushed_before_the_name_is_theirs(
     assert not partial.exists()
 
 
-def test_a_lock_needs_no_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_needs_no_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every export locked below the home folder, also where that is read-only."""
     (tmp_path / "file").write_text("no folder can be made in this")
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "temporary"))
@@ -84,7 +84,7 @@ def test_a_lock_needs_no_cache_folder(tmp_path: Path, monkeypatch: pytest.Monkey
         lock_for(tmp_path / "bundle")
 
 
-def test_one_at_a_time_although_the_file_goes_each_time(tmp_path: Path) -> None:
+def test_lock_excludes_others_although_its_file_is_deleted(tmp_path: Path) -> None:
     holders: list[int] = []
 
     def hold(number: int) -> int:
@@ -100,7 +100,7 @@ def test_one_at_a_time_although_the_file_goes_each_time(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-# blocks too small for a mapping of their own; the last one keeps the heap from shrinking
+# blocks too small for a separate mapping; the last one keeps the heap from shrinking
 FREED = """
 from pathlib import Path
 from hamburger_edge.support.processors import give_back_memory
@@ -117,5 +117,5 @@ print(kept - resident())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems take memory back themselves")
-def test_freed_memory_goes_back_to_the_system() -> None:
+def test_freed_memory_is_returned_to_the_system() -> None:
     assert int(subprocess.check_output([sys.executable, "-c", FREED])) > 50_000_000

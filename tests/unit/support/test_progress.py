@@ -22,7 +22,7 @@ class Told:
         return self.calls[-1]
 
 
-def test_stages_add_up_to_one_work_with_the_time_left() -> None:
+def test_stages_share_one_bar_with_remaining_time() -> None:
     """Not a download: it is reported as it is, and no part of the time."""
     told = Told({"loading": 1, "quantizing": 6, "tracing": 3})
     assert told.at(0, "loading") == ("loading", 0, 1000, "")
@@ -32,13 +32,13 @@ def test_stages_add_up_to_one_work_with_the_time_left() -> None:
     assert told.at(64, "tracing") == ("tracing", 700, 1000, "about 6 s left")
 
 
-def test_a_stage_that_comes_again_or_is_left_out_does_not_turn_the_bar_back() -> None:
+def test_repeated_or_skipped_stage_never_moves_the_bar_back() -> None:
     told = Told({"loading": 1, "hashing": 1, "verifying": 8})
     assert told.at(1, "verifying", 1, 2)[1] == 600
     assert told.at(2, "hashing")[1] == 600
 
 
-def test_a_log_gets_a_line_a_stage_with_the_share_of_the_whole() -> None:
+def test_log_has_one_line_per_stage_with_its_share() -> None:
     stream = io.StringIO()
     with ProgressBar(stream) as bar:
         whole = StagedProgress(bar, {"loading": 1, "tracing": 1}, lambda: 0.0)

@@ -32,7 +32,7 @@ class Whole:
 GOOD: dict[str, Any] = {"name": "n", "parts": [{"size": 3, "shares": [1, 0.5]}]}
 
 
-def test_what_is_right_is_read() -> None:
+def test_valid_value_is_read() -> None:
     read = strict.from_mapping(Whole, GOOD | {"most": None, "settings": {"a": 1}}, "here")
     assert read == Whole("n", (Part(3, (1.0, 0.5)),), None, {"a": 1})
     assert isinstance(read.parts[0].shares[0], float)
@@ -56,12 +56,12 @@ def test_what_is_right_is_read() -> None:
         (GOOD | {"settings": []}, "here.settings: expected dict"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(data: Any, named: str) -> None:
+def test_wrong_value_error_names_its_path(data: Any, named: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{re.escape(named)}"):
         strict.from_mapping(Whole, data, "here")
 
 
-def test_files(tmp_path: Path) -> None:
+def test_file_is_read_strictly(tmp_path: Path) -> None:
     path = tmp_path / "x"
     for read in (strict.read_json, strict.read_toml, strict.read_lines):
         with pytest.raises((ConfigError, InputError), match="x: cannot be read"):
@@ -74,7 +74,7 @@ def test_files(tmp_path: Path) -> None:
             strict.read_toml(path)
 
 
-def test_lines(tmp_path: Path) -> None:
+def test_lines_are_read_strictly(tmp_path: Path) -> None:
     """JSON may hold other characters that end a line elsewhere."""
     path, packed = tmp_path / "x", tmp_path / "x.gz"
     text = '\r\n"one\u2028two"\n\n"three\x85four"'.encode()
@@ -94,7 +94,7 @@ def test_lines(tmp_path: Path) -> None:
             strict.decode_line(line, "line 7")
 
 
-def test_objects() -> None:
+def test_objects_are_read_strictly() -> None:
     strict.only_keys({"a": 1}, ("a", "b"), "here")
     for data, named in (([1], "here: expected an object with a, b"), ({"c": 1}, "here: unknown key 'c'")):
         with pytest.raises(InputError, match=named):

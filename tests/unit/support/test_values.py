@@ -1,4 +1,4 @@
-"""Whatever a caller passes is refused in one printable line of at most 500 characters, of a type of ours."""
+"""Every wrong value is refused by a typed error of one printable line of at most 500 characters."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def refused(call: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_options_of_loading(odd: str, bundle: Path) -> None:
+def test_wrong_options_of_load_are_refused(odd: str, bundle: Path) -> None:
     possible = {"threads": "one", "cache_slots": "one", "provider_options": "dictionary"}
     for name in ("backend", "provider", "kv_cache_dtype", "verify", *possible):
         if possible.get(name) != odd:
@@ -77,7 +77,7 @@ ANSWER: dict[str, tuple[str, ...]] = {  # option -> what is possible, or for a g
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_options_of_an_answer(odd: str) -> None:
+def test_wrong_options_of_an_answer_are_refused(odd: str) -> None:
     for name, possible in ANSWER.items():
         if odd in possible:
             Settings.of({name: ODD[odd]})
@@ -86,7 +86,7 @@ def test_options_of_an_answer(odd: str) -> None:
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_what_is_said_and_how(odd: str, model: Model) -> None:
+def test_wrong_messages_are_refused(odd: str, model: Model) -> None:
     value = ODD[odd]
     for name in ("raw", "reuse_prefix"):
         refused(lambda name=name: model.generate("hi", **{name: value}))
@@ -101,14 +101,14 @@ def test_what_is_said_and_how(odd: str, model: Model) -> None:
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_options_of_an_export(odd: str) -> None:
+def test_wrong_options_of_an_export_are_refused(odd: str) -> None:
     names = ["formats", "flavor", "precision", "block_size", "keep_head", "prefer"]
     for name in (*names, "kv_cache_dtype", "verify", "force"):
         refused(lambda name=name: ExportOptions(**{name: ODD[odd]}))
     refused(lambda: ExportOptions(formats=("onnx", "gguf"), gguf_precision=ODD[odd]))
 
 
-def test_messages_are_cleaned_and_cut_in_the_middle() -> None:
+def test_error_messages_are_printable_and_shortened() -> None:
     error = InputError("a" * 10**6 + "\nthe way out")
     assert len(str(error)) == 500
     assert re.fullmatch(r"a+ \.\.\. a+\\nthe way out", str(error))

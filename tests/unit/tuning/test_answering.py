@@ -38,7 +38,7 @@ def written(base: Base, folder: Path, source: str = "toy") -> DistilledData:
     return DistilledData.load(folder)
 
 
-def test_answers_are_the_likeliest_and_those_that_do_not_end_are_left_out(
+def test_answers_are_greedy_and_endless_ones_are_excluded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(more_answers, "ROWS", 4)
@@ -56,7 +56,7 @@ def test_answers_are_the_likeliest_and_those_that_do_not_end_are_left_out(
         assert data.top_ids[span][said, 0].tolist() == answer
 
 
-def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(more_answers, "PORTION", 8)
     base = toy_base()
     whole = written(base, tmp_path)
@@ -71,7 +71,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @torch.no_grad()
-def test_prompts_of_any_length_are_answered_together_as_one_by_one() -> None:
+def test_batched_answers_equal_single_answers() -> None:
     """With an update in training, which must not be folded in or rounded by a look."""
     torch.manual_seed(1)
     model = toy_model()

@@ -35,7 +35,7 @@ def test_the_nearest_example_shares_the_rare_words() -> None:
 
 
 def test_bag_of_words_weighs_all_words_of_a_prompt() -> None:
-    """Each class has a word of its own, beside words that say nothing."""
+    """Each class has a unique word among words without information."""
     draw = random.Random(0)
     named = {"play": "music", "book": "table", "rain": "weather"}
     prompts, classes = [], []

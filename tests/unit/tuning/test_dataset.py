@@ -121,7 +121,7 @@ def test_few_held_out_prompts_are_joined_by_the_calibration_part(tmp_path: Path)
     assert prompts(enough) == {example.turns[0].prompt for example in examples[:4]}
 
 
-def test_no_example_by_augmenting_asks_what_a_file_judges(tmp_path: Path) -> None:
+def test_augmented_examples_exclude_prompts_of_the_held_out_file(tmp_path: Path) -> None:
     """They were compared with the split's held-out prompts alone, so that judged prompts entered training."""
     alone = dataset(tmp_path)
     sides = [side(alone.encoder.question(one), alone.recipe.share) for one in alone.examples.examples]
@@ -135,7 +135,7 @@ def test_no_example_by_augmenting_asks_what_a_file_judges(tmp_path: Path) -> Non
     assert others.left_out[f"whose prompt is in {tmp_path / 'held_out.jsonl'}"] == half
 
 
-def test_held_out_prompts_come_in_random_order(tmp_path: Path) -> None:
+def test_held_out_prompts_are_in_random_order(tmp_path: Path) -> None:
     """In a file that took turns among three sources, every third prompt was of one kind: 88% of these were
     right, 68% of all."""
     held_out = [Turn(f"{turn.prompt} {copy}", turn.answer) for copy in range(3) for turn in CALLS]
@@ -160,7 +160,7 @@ def test_held_out_prompts_come_in_random_order(tmp_path: Path) -> None:
         ([[5, 6, 7]] * 500 + [[8, 9]], []),
     ],
 )
-def test_the_answer_prefix_is_what_the_given_answers_begin_with(
+def test_answer_prefix_is_the_common_start_of_the_answers(
     answers: list[list[int]], expected: list[int]
 ) -> None:
     every = [*answers, [4, 4, 4]]  # the last is not among the given ones
@@ -196,7 +196,7 @@ def indexed(tmp_path: Path, examples: str) -> Path:
 
 
 @pytest.mark.parametrize("build", [facts, indexed])
-def test_answers_held_out_do_not_enter_the_draft_index(build: Any, tmp_path: Path) -> None:
+def test_held_out_answers_do_not_enter_the_draft_index(build: Any, tmp_path: Path) -> None:
     """Its chances and its pace were fitted to them, and then they judged the settings that draft with it."""
     turns = [Turn(f"say {word}", f"he says {word} now") for word in map(str, range(1000, 1400))]
     checkpoint = build(tmp_path, write(tmp_path / "examples.jsonl", turns))
@@ -217,7 +217,7 @@ def test_answers_held_out_do_not_enter_the_draft_index(build: Any, tmp_path: Pat
         assert ((checkpoint / "draft_index.bin").read_bytes() == before) is same
 
 
-def test_a_checkpoint_holds_examples_unless_they_are_to_be_left_out(tmp_path: Path) -> None:
+def test_checkpoint_holds_example_prompts_by_default(tmp_path: Path) -> None:
     turns = [Turn(f"say {number}", f"he says {number}") for number in range(400)]
     examples = write(tmp_path / "examples.jsonl", turns)
     held = read_calibration(facts(tmp_path, examples) / CALIBRATION)
@@ -247,7 +247,7 @@ def example(prompt: str, answer: object, **style: bool) -> Example:
 
 
 def calls(ascii_only: bool = False) -> list[Example]:
-    """Six names and what is to be said to each, on two lines."""
+    """Examples with six names and one text per name, on two lines."""
     answers = [
         {"who": name, "where": where, "topic": topic, "n": number}
         for number, (name, topic) in enumerate(zip(NAMES, TOPICS, strict=True))
@@ -257,7 +257,7 @@ def calls(ascii_only: bool = False) -> list[Example]:
 
 
 @pytest.mark.parametrize("ascii_only", [False, True])
-def test_copied_texts_change_places(ascii_only: bool) -> None:
+def test_copied_texts_are_exchanged_between_examples(ascii_only: bool) -> None:
     made = augmented(calls(ascii_only), 20).examples
     assert len(made) > 20
     given = {one.turns[0].prompt for one in calls()}
@@ -272,8 +272,8 @@ def test_copied_texts_change_places(ascii_only: bool) -> None:
     assert augmented(calls(ascii_only), 20, seed=1).examples != made
 
 
-def test_where_few_texts_return_they_stay() -> None:
-    """Which line it is decides more than whose name it is."""
+def test_texts_with_few_repetitions_are_not_exchanged() -> None:
+    """The line determines the text more than the name does."""
     only = [one for one in calls() if "mobile" in one.answer]
     gil = {"who": "Gil", "where": "pager", "topic": "tea", "n": 9}
     rare = [example(CALL.format(**gil), gil)]
@@ -289,13 +289,13 @@ def test_where_few_texts_return_they_stay() -> None:
         (example("call Ann, Ann", {"who": "Ann"}), NO_COPY),  # stands there twice
         (example("call Annabel", {"who": "Ann"}), NO_COPY),  # within a word
         (example("call Ann Bo", {"who": "Ann Bo", "first": "Ann"}), OVERLAP),
-        (example("call Ann", '{"who":"Ann"}'), NO_OBJECT),  # written in a way of its own
+        (example("call Ann", '{"who":"Ann"}'), NO_OBJECT),  # another notation
         (example("call Ann", '["Ann"]'), NO_OBJECT),
         (Example((Turn("call Ann", '{"who": "Ann"}'), Turn("now", "yes"))), MANY_TURNS),
         (Example((Turn("call Ann", '{"who": "Ann"}'),), system="be kind"), MANY_TURNS),
     ],
 )
-def test_what_is_not_clear_is_left_as_it_is(odd: Example, reason: str) -> None:
+def test_ambiguous_examples_are_not_augmented(odd: Example, reason: str) -> None:
     assert all(" on the " in one.turns[0].prompt for one in augmented([odd, *calls()], 10).examples)
     assert augmented([odd], 10) == Augmented((), {reason: 10})
 

@@ -19,7 +19,7 @@ FORM = [10, 11, 12, 13]
 
 
 def answers(count: int, seed: int = 0) -> list[list[int]]:
-    """One form, one word that every answer has of its own, and one of two ends."""
+    """Answers of one form: each has a unique word and one of two ends."""
     draw = random.Random(seed)
     return [
         [*FORM, 1000 + seed * 2000 + n, *((20, 21) if draw.random() < 0.75 else (22,)), END]
@@ -45,7 +45,7 @@ def after(index: DraftIndex, answer: list[int]) -> Guess:
     return index.guess([START, *answer])  # type: ignore[return-value]
 
 
-def test_the_form_is_known_and_words_of_one_answer_are_not() -> None:
+def test_index_holds_the_form_and_no_word_of_a_single_answer() -> None:
     index = index_of(answers(200), answers(100, 1))
     for length in range(len(FORM)):
         guess = after(index, FORM[:length])
@@ -56,7 +56,7 @@ def test_the_form_is_known_and_words_of_one_answer_are_not() -> None:
     assert after(index, [*FORM, 1000, 20]).token == 21
 
 
-def test_chances_are_what_held_out_answers_show() -> None:
+def test_chances_are_fitted_to_held_out_answers() -> None:
     split = [[*FORM, 30 if n % 4 else 31, 4000 + n, END] for n in range(400)]
     index = index_of(split, split[:200])
     assert after(index, FORM).token == 30
@@ -66,7 +66,7 @@ def test_chances_are_what_held_out_answers_show() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 400])
-def test_a_secret_of_few_answers_is_not_in_the_file(times: int) -> None:
+def test_text_of_few_answers_is_not_in_the_file(times: int) -> None:
     """However often an answer is repeated, it is one answer; four that share it are too few."""
     secret = [900, 901, 902, 903]
     owners = [[*FORM, *secret, 40 + n, END] for n in range(LEAST_ANSWERS - 1)]
@@ -76,12 +76,12 @@ def test_a_secret_of_few_answers_is_not_in_the_file(times: int) -> None:
     assert after(shared, [*FORM, 900]).token == 901  # five do share it
 
 
-def test_floors_grow_with_the_answers_behind_them() -> None:
+def test_floors_grow_with_the_number_of_answers() -> None:
     few, many = (after(index_of(answers(count), answers(100, 1)), FORM[:1]) for count in (20, 2000))
     assert few.floor < 0.9 < 0.99 < many.floor <= many.chance
 
 
-def test_the_file_keeps_to_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_stays_below_its_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draft_index, "MOST_BYTES", most := 1 << 12)
     draw = random.Random(3)
     wide = [[draw.randrange(20) for _ in range(30)] for _ in range(300)]
@@ -122,7 +122,7 @@ def commands(count: int, seed: int) -> list[Pair]:
     return found
 
 
-def test_a_copied_word_is_found_by_the_word_before_it_and_is_not_in_the_file() -> None:
+def test_copied_word_is_predicted_by_its_context_and_not_stored() -> None:
     words = Spelled(piece, lambda text: [0])
     data = build_draft_index(commands(400, 0), commands(100, 1), VOCAB, words)
     assert tokens_in(data) <= {*FORM, 20, END, COPY}

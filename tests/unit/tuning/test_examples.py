@@ -1,4 +1,4 @@
-"""Examples of a task: every form they come in, what is said of wrong ones, and their tokens."""
+"""Examples of a task: every file format, errors for wrong examples, and their tokens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lines(path: Path, *items: Any) -> Path:
     return path
 
 
-def test_pairs_and_conversations(tmp_path: Path) -> None:
+def test_pairs_and_conversations_are_read(tmp_path: Path) -> None:
     system = {"prompt": "a", "answer": "b", "system": "s"}
     talk = {"messages": [SYSTEM, USER, UNLEARNED, USER, {"role": "assistant", "content": "Bye"}]}
     path = lines(tmp_path / "x.jsonl", PAIR, "", system, talk)
@@ -109,7 +109,7 @@ def test_duplicates_and_contradictions_are_counted(tmp_path: Path) -> None:
     assert str(found) == "3 examples, 2 duplicates left out, 1 that answer otherwise what was asked before"
 
 
-def test_tables(tmp_path: Path) -> None:
+def test_tables_are_read(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text('\ufeffprompt,answer,system\n"Play, jazz","say ""ok""",\na,b,s\n', encoding="utf-8")
     one, two = read_examples(path).examples
@@ -120,7 +120,7 @@ def test_tables(tmp_path: Path) -> None:
         read_examples(path)
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_parquet_is_read(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets", reason="the extra [datasets] is not installed")
     path = tmp_path / "x.parquet"
     columns = {"prompt": ["a", "c"], "answer": ["b", "d"], "system": [None, "s"]}
@@ -149,13 +149,13 @@ def test_parquet(tmp_path: Path) -> None:
         ({"messages": [USER | {"weight": 2}]}, r"messages\[0\]\.weight must be 0 or 1"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, line: Any, message: str) -> None:
+def test_bad_line_error_names_file_and_line(tmp_path: Path, line: Any, message: str) -> None:
     with pytest.raises(InputError, match=f"^.*x.jsonl, line 2: {message}.*$") as error:
         read_examples(lines(tmp_path / "x.jsonl", PAIR, line))
     assert len(str(error.value)) < 500
 
 
-def test_a_file_that_is_none(tmp_path: Path) -> None:
+def test_unreadable_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no examples"):
         read_examples(lines(tmp_path / "x.jsonl"))
     for name in ("none.jsonl", "none.csv"):
@@ -172,7 +172,7 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
         ("id|prompt|answer", "vertical bars"),
     ],
 )
-def test_another_separator_than_the_comma_is_named(tmp_path: Path, header: str, separator: str) -> None:
+def test_wrong_separator_is_named(tmp_path: Path, header: str, separator: str) -> None:
     """It used to be an unknown key 'prompt;answer', or a row with another number of fields."""
     (tmp_path / "x.csv").write_text(f"\ufeff{header}\nsay a, b;A, B\n", encoding="utf-8")
     with pytest.raises(InputError, match=f"x.csv: its columns are separated by {separator}: save it with"):
@@ -189,7 +189,7 @@ def written(tokenizer: Tokenizer, example: Example, template: ChatTemplate) -> t
     return one.ids, tokenizer.decode(learned)
 
 
-def test_a_pair_with_the_bases_marks_and_with_as_few_as_can_be(tokenizer: Tokenizer) -> None:
+def test_pair_is_rendered_with_full_and_brief_template(tokenizer: Tokenizer) -> None:
     pair = Example((Turn("the cat", "hello world"),))
     template = without_default_system(PRESETS["smollm2"])
     short = brief(template, tokenizer)
@@ -202,14 +202,14 @@ def test_a_pair_with_the_bases_marks_and_with_as_few_as_can_be(tokenizer: Tokeni
         assert written(tokenizer, pair, marks) == (expected, "hello world")
 
 
-def test_a_prompt_cannot_write_marks(tokenizer: Tokenizer) -> None:
+def test_prompt_text_becomes_no_special_token(tokenizer: Tokenizer) -> None:
     pair = Example((Turn("<|im_end|>", "<|im_end|>x"),))
     ids, learned = written(tokenizer, pair, brief(PRESETS["chatml"], tokenizer))
     assert ids.count(IM_END) == 2
     assert learned == "<|im_end|>x"
 
 
-def test_turns_go_on_where_the_answer_ended(tokenizer: Tokenizer) -> None:
+def test_next_turn_follows_the_end_of_the_answer(tokenizer: Tokenizer) -> None:
     talk = Example((Turn("the cat", "on the mat", learned=False), Turn("user", "system")), "hello")
     ids, learned = written(tokenizer, talk, PRESETS["chatml"])
     assert learned == "system"
@@ -222,7 +222,7 @@ def test_turns_go_on_where_the_answer_ended(tokenizer: Tokenizer) -> None:
     assert ids == [*question, *tokenizer.encode("system"), IM_END]
 
 
-def test_templates_that_cannot_be_brief(tokenizer: Tokenizer) -> None:
+def test_template_without_a_brief_form_is_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(ConfigError, match='set  template = "base"'):
         brief(ChatTemplate(before_user="User: ", after_user="\n"), tokenizer)
     with pytest.raises(ConfigError, match="ends no answer of this base"):

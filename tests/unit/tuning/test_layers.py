@@ -41,7 +41,7 @@ def test_number_of_layers_that_the_base_lacks_is_refused(count: int) -> None:
         most_active_layers(base(), EXAMPLES, count)
 
 
-def test_kinds_of_layers_are_numbered_anew() -> None:
+def test_kinds_of_layers_are_renumbered() -> None:
     whole = base()
     config = replace(whole.config, window=4, windowed_layers=(0, 1, 3), unrotated_layers=(2, 5))
     kept = keep_layers(replace(whole, config=config), (0, 3, 5), "toy").config

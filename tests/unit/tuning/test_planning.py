@@ -32,7 +32,7 @@ AHEAD = ["tuning", "scoring", "graft"]
     ],
     ids=["a base that reads merged text stays as it is", "one tuned elsewhere learns beside the graft"],
 )
-def test_what_learns_with_a_graft(
+def test_graft_trains_its_parts_at_their_rates(
     tuning: Recipe | None, learned: set[str], weight: float, residual: str
 ) -> None:
     recipe = graft_recipe(DATA, BASE, tuning)
@@ -42,7 +42,7 @@ def test_what_learns_with_a_graft(
     assert recipe.shape.merge_residual == residual
 
 
-def test_a_base_with_normed_blocks_learns_at_half_the_rate() -> None:
+def test_base_with_normed_blocks_trains_at_half_the_rate() -> None:
     def rate(base: BaseConfig, *, full: bool = False) -> float:
         [stage] = tuning_recipe(DATA, base, full=full).stages
         assert set(stage.learns) == {"base", "embedder"}
@@ -53,7 +53,7 @@ def test_a_base_with_normed_blocks_learns_at_half_the_rate() -> None:
     assert rate(normed, full=True) == rate(BASE, full=True)
 
 
-def test_few_examples_are_read_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_examples_get_more_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """But not by a base that learns beside a graft, which would know them by heart."""
 
     def epochs() -> list[float]:
@@ -66,7 +66,7 @@ def test_few_examples_are_read_more_often(monkeypatch: pytest.MonkeyPatch) -> No
     assert epochs() == [shape.EPOCHS] * 3
 
 
-def test_the_draft_vocab_holds_nearly_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draft_vocab_covers_nearly_all_answer_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 100 tokens here, 94 are one of four, the others six rare ones."""
     monkeypatch.setattr(shape, "DRAFT_VOCABS", (2, 4, 5, 8))
     said = [token for token in (3, 4, 5, 6) for _ in range(23)] + [3, 4, 10, 11, 12, 13, 14, 15]
@@ -89,12 +89,14 @@ def budget(monkeypatch: pytest.MonkeyPatch) -> Budget:
     return made
 
 
-def test_export_and_judging_are_set_aside(budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_budget_reserves_time_for_export_and_evaluation(
+    budget: Budget, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """600 seconds, 60 of them for the export and a tenth for judging."""
     shares = [budget.share(step, AHEAD) for step in AHEAD]
     assert sum(shares) == pytest.approx(600 - 60 - 60)
     assert shares[0] > sum(shares[1:])  # the base first
-    assert budget.share("graft", ["graft"]) == pytest.approx(480)  # what is left goes to what is left to do
+    assert budget.share("graft", ["graft"]) == pytest.approx(480)  # all of the remaining time
     monkeypatch.setattr(planning, "now", lambda: 5000.0)
     assert budget.left == budget.share("tuning", AHEAD) == 0  # late, and not less than none
 
@@ -104,14 +106,14 @@ def test_export_and_judging_are_set_aside(budget: Budget, monkeypatch: pytest.Mo
     [(1.0, TUNING.stages[0].epochs), (100.0, 480 * 7 / 9.5 / 100 / 20), (1e9, 1 / 20)],
     ids=["there is time for more", "as many as fit", "one step at least"],
 )
-def test_epochs_fit_the_time_and_the_recipe(budget: Budget, seconds: float, epochs: float) -> None:
+def test_epochs_fit_time_and_recipe(budget: Budget, seconds: float, epochs: float) -> None:
     """Where a step takes so long, and an epoch twenty of them."""
     budget.paces["tuning"] = Pace(step=seconds, slots=1024, steps_per_token=20 / len(DATA.ids))
     [stage] = budget.fitted(TUNING, DATA, AHEAD).stages
     assert stage.epochs == pytest.approx(epochs)
 
 
-def test_steps_of_an_epoch_depend_on_what_the_base_makes_of_the_answers(budget: Budget) -> None:
+def test_steps_per_epoch_depend_on_the_entropies_of_the_answers(budget: Budget) -> None:
     """A probe on examples without entropies, which merge most, had promised too many epochs."""
     doubtful = replace(DATA, entropies=np.full_like(DATA.entropies, 5.0))
     recipe = replace(graft_recipe(DATA, BASE, TUNING), rows=1, row_slots=16, held_out=0.05)
@@ -124,7 +126,7 @@ def test_steps_of_an_epoch_depend_on_what_the_base_makes_of_the_answers(budget: 
     assert fitting.epochs < promised.epochs
 
 
-def test_the_plan_names_what_fits_and_warns(budget: Budget) -> None:
+def test_plan_reports_epochs_and_warns(budget: Budget) -> None:
     def plan(budget: Budget, base: float, graft: float) -> str:
         """Where fifty steps make an epoch and each takes so many seconds."""
         for name, seconds, slots in (("tuning", base, 512), ("graft", graft, 2048)):
@@ -141,7 +143,7 @@ def test_the_plan_names_what_fits_and_warns(budget: Budget) -> None:
     assert "too short" not in plan(longer, 10.0, 30.0)
 
 
-def test_progress_names_the_activity_the_time_left_and_the_right_answers(tmp_path: Path) -> None:
+def test_progress_shows_activity_remaining_time_and_correct_answers(tmp_path: Path) -> None:
     shown = list[tuple[str, int, int, str]]()
     run = TuneRun(
         tmp_path, progress=lambda stage, done, total, note="": shown.append((stage, done, total, note))
@@ -155,7 +157,7 @@ def test_progress_names_the_activity_the_time_left_and_the_right_answers(tmp_pat
 
 
 @pytest.mark.parametrize(("minutes", "hurried"), [(None, False), (14, True), (60, False)])
-def test_a_short_run_leaves_the_gate_to_its_evaluation(
+def test_short_run_leaves_the_gate_to_its_evaluation(
     tmp_path: Path, minutes: float | None, hurried: bool
 ) -> None:
     """The gate took half a minute of fourteen, and refused the model for a graft of one step."""

@@ -26,7 +26,7 @@ RECIPE = TuneRecipe(
 )
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_recipe_is_read_back(tmp_path: Path) -> None:
     """Without the place where a run was made."""
     placed = replace(TRAINING, base="b", data="d", out="o", held_out=0.3, tuned_base="t")
     for recipe in (RECIPE, replace(RECIPE, tuning=placed)):
@@ -35,7 +35,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert "warmup" not in (tmp_path / "r.toml").read_text()
 
 
-def test_toml_is_read_back() -> None:
+def test_toml_text_is_read_back() -> None:
     text = "\"é\\\n\t\x00\x1f\x7f'\U0001f600"
     flat = {"a": True, "b": -(2**40), "c": text, "d": [1e-300, 2.5, 1e22], "e": []}
     nested = {**flat, "w": flat, "x": [flat, {}, {"a": ["", "]"]}]}
@@ -56,12 +56,12 @@ def test_toml_is_read_back() -> None:
         ("[graft]\nstages = []\nshape = {taps = []}", "at least one"),
     ],
 )
-def test_a_bad_recipe_is_named(tmp_path: Path, line: str, message: str) -> None:
+def test_bad_recipe_error_names_the_key(tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "r.toml").write_text(f'base = "b"\nexamples = "x"\n{line}')
     with pytest.raises(ConfigError, match=message):
         read_tune_recipe(tmp_path / "r.toml")
 
 
-def test_trainings_have_one_stage() -> None:
+def test_training_recipe_has_one_stage() -> None:
     with pytest.raises(ConfigError, match=r"recipe\.graft: has 2 stages"):
         replace(RECIPE, graft=replace(TRAINING, stages=(STAGE, STAGE)))
