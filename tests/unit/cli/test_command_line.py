@@ -116,8 +116,6 @@ BAD_INPUT = [  # and what the line names
     (["bench", "b", "--prompts", "{nowhere}"], "nowhere: cannot be read"),
     (["bench", "b", "--prompts", "{prompts}", "--confidence", "2"], "--confidence: a setting is a mode"),
     (["eval", "{nowhere}", "--report", "{nowhere}/x.json"], "x.json: no file can be written there"),
-    (["eval", "{nowhere}", "--plot", "{file}/x"], "is no folder"),
-    (["eval", "{tiny}", "--plot", "{file}"], "name a folder for the pictures"),
     (["eval", "{tiny}", "--reference", "nothing-of-that-name"], "no built-in model of that name"),
     (["eval", "{tiny}", "--confidence", "0.5,1.5"], "confidence must be from 0 to 1"),
     (["eval", "{tiny}", "--max-tokens", "0"], "max_tokens must be"),
