@@ -18,7 +18,7 @@ import torch
 from helpers.places import ROOT
 from helpers.toys.exports import export
 from helpers.toys.manifests import read_manifest, write_manifest
-from helpers.toys.quantizing import plan_for, q4_1, weights
+from helpers.toys.quantizing import q4_1, weights
 from helpers.toys.toy_bundles import CHANGES, MERGING, ONE_LAYER, PORTABLE, toy_checkpoint
 
 from hamburger_edge.bundle.files import file_entries
@@ -26,7 +26,7 @@ from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.export.graphs import weight_file
 from hamburger_edge.export.graphs.tracing import quiet
-from hamburger_edge.export.precision_plan import Former
+from hamburger_edge.export.precision_plan import Former, make_plan
 from hamburger_edge.export.quantization.own_grid import GridForm
 from hamburger_edge.export.quantization.weight_forms import FormedLinear
 from hamburger_edge.runtimes.onnx.onnx_backend import open_bundle
@@ -160,7 +160,7 @@ def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, bundles: 
 @pytest.mark.parametrize("K", [96, 576])
 def test_a_layer_on_its_own_grid_computes_what_it_stands_for(K: int, tmp_path: Path) -> None:
     """Through ONNX Runtime; rows whose blocks have means of their own, since these are what is added."""
-    plan = dataclasses.replace(plan_for("int4"), grid=32)
+    plan = dataclasses.replace(make_plan("int4"), grid=32)
     form = Former(plan, packed=True).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
     assert isinstance(form, GridForm)
     inputs = weights(5, K, seed=2)[None] + weights(5, K // 32, seed=3).repeat_interleave(32, 1)[None]
@@ -174,10 +174,10 @@ def test_a_layer_on_its_own_grid_computes_what_it_stands_for(K: int, tmp_path: P
     assert np.square(out - wanted).mean() < 0.02**2 * np.square(wanted).mean()  # inputs are rounded to 8 bits
 
 
-def test_a_base_for_speed_is_planned_so(tmp_path: Path) -> None:
+def test_int4_fast_has_the_plan_for_speed(tmp_path: Path) -> None:
     checkpoint = toy_checkpoint(tmp_path / "toy", hidden_size=64, **ONE_LAYER)
-    bundle = export(checkpoint, tmp_path / "fast", precision="int4", prefer="speed")
-    assert load_manifest(bundle).precision == plan_for("int4", prefer="speed")
+    bundle = export(checkpoint, tmp_path / "fast", precision="int4-fast")
+    assert load_manifest(bundle).precision == make_plan("int4-fast")
 
 
 def test_graphs_and_weights_that_are_not_what_the_manifest_lists(
