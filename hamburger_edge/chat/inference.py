@@ -5,21 +5,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from hamburger_edge.calls.call_grammar import CallGrammar, CallGrammars
+from hamburger_edge.calls.catalogue import NO_TOOLS, Limits, read_catalogue
 from hamburger_edge.chat.messages import Transcript, read_messages
 from hamburger_edge.chat.stream import Stream
+from hamburger_edge.chat.task_queue import TaskQueue
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.engine import Engine, Reuse
-from hamburger_edge.loop.grammar import Grammars
+from hamburger_edge.loop.grammar import Grammar, Grammars
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Settings
+from hamburger_edge.loop.step import MAX_TOKENS
 from hamburger_edge.loop.turns import Turns
 from hamburger_edge.support.values import check_text, safe_repr
 
@@ -34,12 +39,19 @@ class Inference:
     template: ChatTemplate
     turns: Turns
     grammars: Grammars
+    calls: CallGrammars | None = None  # of a model with tools
+    tasks: TaskQueue = field(default_factory=TaskQueue)  # of the asynchronous methods
 
     @classmethod
     def of(cls, backend: Backend, tokenizer: Tokenizer, template: ChatTemplate) -> Inference:
         engine = Engine(backend, words=tokenizer.words())
         grammars = Grammars(tokenizer.to_json, engine.info.vocab_size, engine.info.eos_ids)
-        return cls(engine, tokenizer, template, Turns(backend), grammars)
+        calls = None
+        if engine.info.tools:
+            catalogue, encode = read_catalogue(engine.info.tools), tokenizer.encode_text
+            vocabulary = engine.info.vocab_size, engine.info.eos_ids
+            calls = CallGrammars(catalogue, tokenizer.token_bytes, encode, *vocabulary)
+        return cls(engine, tokenizer, template, Turns(backend), grammars, calls)
 
     def check_length(self, *texts: str) -> None:
         """Refuse texts with `characters > room * longest token`: they cannot fit.
@@ -128,7 +140,7 @@ class Inference:
                 "it out, or measure this model with  hamburger-edge eval --certainty"
             )
         structure = settings.structure
-        grammar = None if structure is None else self.grammars.start(structure, info.draft_vocab)
+        grammar = self._grammar(settings)
         edits = None
         if info.edits_prompt and structure is None:
             edits = Edits(self.tokenizer.token_bytes, info.eos_ids)
@@ -141,6 +153,18 @@ class Inference:
             edits=edits,
             scores_answer=info.certainty is not None or settings.decoding.top_probabilities is not None,
         )
+
+    def _grammar(self, settings: Settings) -> Grammar | CallGrammar | None:
+        """Return what an answer follows: its structure, else the model's tools if it has any."""
+        structure, draft_vocab = settings.structure, self.engine.info.draft_vocab
+        if structure is not None and structure.kind != "calls":
+            return self.grammars.start(structure, draft_vocab)
+        if self.calls is None:
+            if structure is not None:
+                raise InputError(NO_TOOLS)
+            return None
+        limits = Limits.of({} if structure is None else json.loads(structure.text))
+        return self.calls.start(limits, draft_vocab, settings.decoding.max_tokens or MAX_TOKENS)
 
     def answer(self, prompt: Sequence[Group], settings: Settings, *, reuse: Reuse = "tokens") -> Stream:
         """Answer a prompt that belongs to no `Chat`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,15 @@ def answer_options(options: argparse.Namespace) -> Options:
 def read_schema(given: str) -> str:
     """Return a JSON schema, given as text or as a file."""
     return given if given.lstrip().startswith("{") else _read("--json-schema", given)
+
+
+def read_option_json(flag: str, given: str) -> Any:
+    """Return the value of JSON that is given as text or as a file."""
+    text = given if given.lstrip().startswith("{") else _read(flag, given)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{flag}: not JSON ({error})") from error
 
 
 def _read(flag: str, name: str) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from hamburger_edge.errors import InputError
 from hamburger_edge.evaluation.checks import parse_prompt
 from hamburger_edge.evaluation.judges import Case, Judge, checked, find_judge, fitting_judge
-from hamburger_edge.loop.certainty import CUT, Certainty, feature, is_loop
+from hamburger_edge.loop.certainty import Certainty, feature, is_whole
 from hamburger_edge.model import Model
 from hamburger_edge.support.progress import Progress, no_progress
 from hamburger_edge.support.strict import decode_line, only_keys, read_lines
@@ -108,8 +108,7 @@ def measure_certainty(
         progress("answering", number, len(questions))
         stream = model.stream(case.prompt, max_tokens=max_tokens, top_probabilities=0, reuse_prefix=False)
         result = stream.result()
-        whole = result.finish_reason not in CUT and not is_loop(result.tokens)
-        nlls.append(stream.nll if whole else None)
+        nlls.append(stream.nll if is_whole(result.tokens, result.finish_reason) else None)
         cases.append(replace(case, answer=result.text))
     return fit_and_judge(nlls, [score >= RIGHT for score in judge(cases).scores])
 

@@ -3,6 +3,8 @@
 exact      1 if the texts are equal after stripping white space
 fields     1 if the JSON is equal; also precision, recall and F1 of its fields
 distance   1 - edit distance / length of the longer text
+calls      1 if all calls of a model with tools are right; also the shares with the right functions, and with
+           the right arguments among those
 a command  reads {"prompt", "expected", "answer"} a line and writes a number a line; `python` runs in the
            current interpreter
 """
@@ -25,7 +27,7 @@ from hamburger_edge.support.command_line import last_line, split_command
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.strict import canonical_json
 
-NAMES = ("exact", "fields", "distance")
+NAMES = ("exact", "fields", "distance", "calls")
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ Judge = Callable[[Sequence[Case]], Judgement]
 
 def find_judge(name: str) -> Judge:
     """Return the judge with this name, or a judge that runs `name` as a command line."""
-    own = {"exact": exact, "fields": fields_equal, "distance": distance}
+    own = {"exact": exact, "fields": fields_equal, "distance": distance, "calls": calls_right}
     if name in own:
         return own[name]
     command = _command(name)
@@ -122,6 +124,23 @@ def distance(cases: Sequence[Case]) -> Judgement:
         1 - edits(case.answer, case.expected) / max(1, len(case.answer), len(case.expected)) for case in cases
     )
     return Judgement(near, {"exact": exact(cases).score})
+
+
+def calls_right(cases: Sequence[Case]) -> Judgement:
+    """Compare calls in the compact form, in their order."""
+    scores = exact(cases).scores
+    functions = [functions_of(case.answer) == functions_of(case.expected) for case in cases]
+    arguments = [score for score, is_right in zip(scores, functions, strict=True) if is_right]
+    figures = {
+        "functions": sum(functions) / max(1, len(cases)),
+        "arguments": sum(arguments) / max(1, len(arguments)),
+    }
+    return Judgement(scores, figures)
+
+
+def functions_of(answer: str) -> list[str]:
+    """Return the names of the called functions of an answer in the compact form."""
+    return [line.split(" ", 1)[0] for line in answer.split("\n")]
 
 
 def checked(cases: Sequence[Case]) -> Judgement:

@@ -99,6 +99,11 @@ class Edits:
             self.accept(token)
 
     @property
+    def text(self) -> str:
+        """The text to correct."""
+        return self._text.tobytes().decode(errors="replace")
+
+    @property
     def max_tokens(self) -> int:
         """The default length of an answer: within its budget, a word with its blank at most doubles."""
         return 2 * self._tokens + 8

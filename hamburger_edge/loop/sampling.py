@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hamburger_edge.calls.call_grammar import CallGrammar
 from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.loop.drafting import Copies
@@ -48,7 +49,7 @@ class Sampler:
         draft_vocab: Ints | None = None,
         *,
         top_probabilities: int | None = 0,
-        grammar: Grammar | None = None,
+        grammar: Grammar | CallGrammar | None = None,
         edits: Edits | None = None,
         scores_answer: bool = False,
     ) -> None:

@@ -85,7 +85,7 @@ class Rules:
         groups = decoding.confidence < 1 and decoding.force_group is None
         drafts = self.verify and groups
         self.drafter = Drafter(prompt, info.draft_index, words, sampler.copies) if drafts else None
-        self.costs = info.draft_costs
+        self.costs = (not self.hybrid and info.machine_costs) or info.draft_costs
         self.worth = worth_of_token(info.draft_index, self.costs)
         begins = groups and sampler.grammar is None and not sampler.adjusts and not sampler.answer
         self.answer_prefix = info.answer_prefix[: self.max_tokens] if begins else ()

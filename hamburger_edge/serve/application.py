@@ -205,8 +205,8 @@ class _Server:
                         yield answers.event(shared.called(calls))
                     elif asked.tools is not None and text.startswith(("{", "[")):  # a truncated call
                         yield answers.event(shared.piece(text, _NO_STEP, None))
-                    elif rest := text.removeprefix(said):
-                        yield answers.event(shared.piece(rest, _NO_STEP, None))
+                    elif text.startswith(said) and text != said:  # an unsure correction may not go on
+                        yield answers.event(shared.piece(text.removeprefix(said), _NO_STEP, None))
                     yield answers.event(shared.closing(finish, calls, certainty))
                     if asked.include_usage:
                         yield answers.event(shared.used(usage))

@@ -78,7 +78,8 @@ class Worker:
         self._count(stream)
         if self.model.inference.engine.ledger.slots:
             by_stop = stream.finish_reason == "stop" and bool(job.asked.settings.stop)
-            answer = None if by_stop or not stream.stats.macro_steps else stream.text
+            other = by_stop or stream.reverted  # the text is not that of the generated tokens
+            answer = None if other or not stream.stats.macro_steps else stream.text
             keep(self.served.conversations, self.model.inference.engine, job.owner, prompt, answer)
         if job.reason is not None:
             self.metrics.add("cancelled_total", model=self.served.name, reason=job.reason)
@@ -86,7 +87,8 @@ class Worker:
         else:
             finish = stream.finish_reason or "cancelled"
             used = usage(stream.stats, self.model.inference.engine.ledger.tokens)
-            certainty = None if stream.certainty is None else (stream.certainty, stream.unsure)
+            known = stream.certainty is not None or stream.unsure
+            certainty = (stream.certainty, stream.unsure) if known else None
             job.tell(Ended(stream.text, finish, used, certainty))
 
     def _begin(self, job: Job) -> tuple[Prompt, Stream]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from hamburger_edge.calls.catalogue import Catalogue
+from hamburger_edge.calls.from_python import read_tools_file
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError
@@ -19,20 +22,26 @@ from hamburger_edge.evaluation.asking import Request
 from hamburger_edge.loop.backend import LONGEST_ANSWER_PREFIX
 from hamburger_edge.models.bases.layers import keep_layers
 from hamburger_edge.models.bases.loading import find_base
+from hamburger_edge.models.bases.vocabulary import cut_tokenizer, kept_rows, with_rows
 from hamburger_edge.models.bases.weights import LoadedBase
+from hamburger_edge.models.checkpoints.built_in import resolve
 from hamburger_edge.models.checkpoints.calibration_text import CalibrationExample
+from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import DistilledData, Split, side
 from hamburger_edge.support.progress import LogCallback, Progress
+from hamburger_edge.support.strict import read_json
 from hamburger_edge.tuning.augment import Augmented, augmented
 from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
 from hamburger_edge.tuning.example_command import is_command
 from hamburger_edge.tuning.examples import Example, Examples, read_command_examples, read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
+from hamburger_edge.tuning.vocabulary import frequent_tokens
 
 LONGER = 1.5  # token limit of an answer, relative to the longest given answer
 CALIBRATION_TOKENS = 28_800  # five sixths calibrate the rounding, about as many as without a task
 FEW = 50  # held-out prompts; scores of fewer are noise
+TOKENIZER = "tokenizer.json"
 ALL = 0.999  # share of answers that must agree: one in a thousand may be a mistake
 
 
@@ -44,6 +53,27 @@ class Dataset:
 
     @cached_property
     def base(self) -> LoadedBase:
+        """The base without the layers and the tokens that the recipe leaves out."""
+        whole, own = self._whole_base, self.own_tokenizer
+        if own is None:
+            return whole
+        return with_rows(whole, kept_rows(json.loads(own), TOKENIZER, whole.tokenizer), whole.tokenizer)
+
+    @cached_property
+    def own_tokenizer(self) -> bytes | None:
+        """The contents of a tokenizer.json with the recipe's number of tokens; None: the base's is kept."""
+        if not self.recipe.tokens:
+            return None
+        assert self._whole_base.tokenizer is not None
+        if self.recipe.start and (tokenizer := _cut_tokenizer(self.recipe.start)) is not None:
+            return tokenizer.read_bytes()
+        whole = read_json(self._whole_base.tokenizer)
+        encoded = (self._whole_encoder.encode(example).ids for example in self.examples.examples)
+        kept = frequent_tokens(whole, encoded, self.recipe.tokens, self.recipe.base)
+        return json.dumps(cut_tokenizer(whole, kept), ensure_ascii=False).encode()
+
+    @cached_property
+    def _whole_base(self) -> LoadedBase:
         base, _ = find_base(self.recipe.base, progress=self.progress, layers=self.recipe.base_layers)
         if base.tokenizer is None:
             raise ConfigError(
@@ -59,27 +89,47 @@ class Dataset:
 
     @cached_property
     def encoder(self) -> Encoder:
-        assert self.base.tokenizer is not None
-        tokenizer = Tokenizer(self.base.tokenizer)
-        template = without_default_system(ChatTemplate.from_json(self.base.chat_template))
+        if self.own_tokenizer is None:
+            return self._whole_encoder
+        tokenizer = Tokenizer(TOKENIZER, self.own_tokenizer)
+        return Encoder.of(self._whole_encoder.template, tokenizer, self.base.eos_ids)
+
+    @cached_property
+    def _whole_encoder(self) -> Encoder:
+        base = self._whole_base
+        assert base.tokenizer is not None
+        tokenizer = Tokenizer(base.tokenizer)
+        template = without_default_system(ChatTemplate.from_json(base.chat_template))
         every = (*self.examples.examples, *(self.judged.examples if self.judged else ()))
         if self.recipe.template == "brief" and all(example.single for example in every):
             template = brief(template, tokenizer)
-        return Encoder.of(template, tokenizer, self.base.eos_ids)
+        return Encoder.of(template, tokenizer, base.eos_ids)
 
     @cached_property
     def judged(self) -> Examples | None:
         """The examples of the recipe's `held_out` file, or None without one."""
-        return read_examples(Path(self.recipe.held_out)) if self.recipe.held_out else None
+        if not self.recipe.held_out:
+            return None
+        return read_examples(Path(self.recipe.held_out), self._all_examples.catalogue)
+
+    @cached_property
+    def _all_examples(self) -> Examples:
+        """The examples with those that `held_out` asks, too."""
+        source, tools = self.recipe.examples, self.recipe.tools
+        catalogue = read_tools_file(Path(tools)) if tools else None
+        if is_command(source):
+            return read_command_examples(source, self.recipe.lines, catalogue)
+        return read_examples(Path(source), catalogue)
+
+    @property
+    def catalogue(self) -> Catalogue | None:
+        """The functions that the answers call; None: they are texts."""
+        return self._all_examples.catalogue
 
     @cached_property
     def examples(self) -> Examples:
         """The training examples. Without a `held_out` file the split holds some of them out."""
-        source = self.recipe.examples
-        if is_command(source):
-            examples = read_command_examples(source, self.recipe.lines)
-        else:
-            examples = read_examples(Path(source))
+        examples = self._all_examples
         if self.judged is None:
             return examples
         others = tuple(example for example in examples.examples if not self._is_judged(example))
@@ -138,6 +188,13 @@ class Dataset:
         chosen = split.train[:: max(1, tokens // CALIBRATION_TOKENS)]
         examples = [self.examples.examples[number] for number in chosen]
         return [CalibrationExample(one.turns[0].prompt, one.turns[0].answer, one.system) for one in examples]
+
+
+def _cut_tokenizer(checkpoint: str) -> Path | None:
+    """Return the tokenizer of a checkpoint that keeps some tokens of its base."""
+    folder = resolve(checkpoint)
+    manifest = read_manifest(folder / MANIFEST)
+    return folder / str(manifest.tokenizer) if manifest.base.cut_vocabulary else None
 
 
 def common_answer_prefix(data: DistilledData, conversations: Iterable[int]) -> list[int]:

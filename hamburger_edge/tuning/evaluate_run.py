@@ -34,6 +34,8 @@ from hamburger_edge.support.tables import table as aligned
 from hamburger_edge.support.version import __version__
 from hamburger_edge.tuning.baselines import Baseline, comparison, plain_score, unbeaten
 from hamburger_edge.tuning.dataset import FEW
+from hamburger_edge.tuning.task import Task
+from hamburger_edge.tuning.tool_scores import ToolScore, show_tool_scores, tool_scores, tool_table
 from hamburger_edge.tuning.tune import Tuned
 from hamburger_edge.tuning.tune_run import TuneRun
 from hamburger_edge.tuning.wrong_answers import (
@@ -55,6 +57,7 @@ class Outcome:
     found: Recommendation
     baselines: list[Baseline]
     wrong: list[WrongAnswer]  # of plain decoding
+    tools: list[ToolScore]  # of plain decoding; empty for a model without tools
 
     @property
     def plain(self) -> Baseline:
@@ -64,6 +67,7 @@ class Outcome:
         return {
             "baselines": [asdict(one) for one in self.baselines],
             "plain": asdict(self.plain),
+            **({"tools": [asdict(tool) for tool in self.tools]} if self.tools else {}),
             **self.found.to_json(),
         }
 
@@ -78,12 +82,16 @@ class Outcome:
         told = aligned(comparison(self.plain, self.baselines))
         wrong = show_wrong(self.wrong, prompts)
         few = noise if prompts < FEW else ""
-        return few + (f"warning: {warning}\n\n" if warning else "") + f"{told}\n\n{self.found}\n\n{wrong}"
+        tools = f"{show_tool_scores(self.tools)}\n\n" if self.tools else ""
+        shown = f"{told}\n\n{self.found}\n\n{tools}{wrong}"
+        return few + (f"warning: {warning}\n\n" if warning else "") + shown
 
     def markdown(self) -> str:
         warning = unbeaten(self.plain, self.baselines)
         told = pipes(comparison(self.plain, self.baselines))
-        return (f"**Warning: {warning}.**\n\n" if warning else "") + f"{told}\n\n{self.found.markdown()}"
+        tools = f"\n\n{pipes(tool_table(self.tools))}" if self.tools else ""
+        shown = f"{told}\n\n{self.found.markdown()}{tools}"
+        return (f"**Warning: {warning}.**\n\n" if warning else "") + shown
 
 
 def evaluate_run(tuned: Tuned, run: TuneRun, *, threads: int | None = None) -> Outcome:
@@ -117,7 +125,7 @@ def evaluate_run(tuned: Tuned, run: TuneRun, *, threads: int | None = None) -> O
                 max_tokens=task.dataset.longest,
                 progress=run.progress,
             )
-        outcome = Outcome(recommendation, task.baselines(requests), judge.wrong)
+        outcome = Outcome(recommendation, task.baselines(requests), judge.wrong, _tool_scores(task, judge))
     with write_atomically(work / EVALUATION) as temporary:
         stored = {"asked": inputs, **asdict(outcome)}
         temporary.write_text(json.dumps(stored, indent=1), encoding="utf-8")
@@ -126,6 +134,16 @@ def evaluate_run(tuned: Tuned, run: TuneRun, *, threads: int | None = None) -> O
     tell_checkpoint(tuned.checkpoint, recommended=outcome.found.best)
     write_into(tuned.checkpoint, recommended_precision=recipe.precision)
     return outcome
+
+
+def _tool_scores(task: Task, judge: RecordingJudge) -> list[ToolScore]:
+    """Return the scores of each tool; none for a model without tools."""
+    catalogue, examples = task.dataset.catalogue, task.dataset.examples.examples
+    if catalogue is None:
+        return []
+    learned = [turn.answer for number in task.split.train for turn in examples[number].turns]
+    answers = [(row.expected, row.answer) for row in judge.rows.values()]
+    return tool_scores([tool.name for tool in catalogue.tools], answers, learned)
 
 
 def _requests_in_time(tuned: Tuned, run: TuneRun, model: Model) -> list[Request]:
@@ -152,7 +170,10 @@ def _inputs(tuned: Tuned) -> dict[str, Any]:
     inputs = {
         "version": __version__,
         "checkpoint": {
-            **{name: manifest.get(name) for name in ("config", "base", "chat_template", "answer_prefix")},
+            **{
+                name: manifest.get(name)
+                for name in ("config", "base", "chat_template", "answer_prefix", "tools")
+            },
             "files": {
                 file.name: sha256(file)
                 for file in sorted(checkpoint.iterdir())
@@ -172,7 +193,7 @@ def _inputs(tuned: Tuned) -> dict[str, Any]:
 def _stored_outcome(path: Path, inputs: dict[str, Any]) -> Outcome | None:
     """Return the outcome stored at `path` if it has the same inputs, else None."""
     stored = read_json(path) if path.exists() else {}
-    if stored.get("asked") != inputs or "wrong" not in stored:
+    if stored.get("asked") != inputs or "wrong" not in stored or "tools" not in stored:
         return None
     found = stored["found"]
     choosing, confirming = (
@@ -180,7 +201,8 @@ def _stored_outcome(path: Path, inputs: dict[str, Any]) -> Outcome | None:
     )
     without_model = [from_mapping(Baseline, row, str(path)) for row in stored["baselines"]]
     wrong = [from_mapping(WrongAnswer, row, str(path)) for row in stored["wrong"]]
-    return Outcome(Recommendation(choosing, confirming, found["points"]), without_model, wrong)
+    tools = [from_mapping(ToolScore, row, str(path)) for row in stored["tools"]]
+    return Outcome(Recommendation(choosing, confirming, found["points"]), without_model, wrong, tools)
 
 
 @dataclass(frozen=True)

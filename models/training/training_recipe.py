@@ -59,6 +59,7 @@ class Recipe:
     shape: Shape
     stages: tuple[Stage, ...]
     base_layers: tuple[int, ...] = ()  # layers of the base that are kept, numbered anew; (): all
+    tokenizer: str = ""  # tokenizer.json with the tokens of the base that are kept; "": all
     more_data: tuple[str, ...] = ()  # more folders from the same base; one named twice counts twice
     start: str = ""  # checkpoint folder or built-in name to continue, instead of a new graft
     more_starts: tuple[str, ...] = ()  # their mean with `start`; one named twice counts twice
@@ -93,6 +94,10 @@ class Recipe:
     def origins(self) -> tuple[str, ...]:
         """Checkpoints whose mean holds the base, if it is not the plain one."""
         return self.starts or ((self.tuned_base,) if self.tuned_base else ())
+
+    @property
+    def own_tokenizer(self) -> Path | None:
+        return Path(self.tokenizer) if self.tokenizer else None
 
     @property
     def rounds_base(self) -> bool:

@@ -80,6 +80,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "lines": options.lines,
         "base": options.base,
         "held_out": options.held_out,
+        "tools": options.tools,
         "template": options.template,
         "judge": options.judge,
         "precision": options.precision,
@@ -87,6 +88,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "tune_base": False if options.no_tune_base else None,
         "full": True if options.full else None,
         "layers": options.layers,
+        "tokens": options.tokens,
         "augment": options.augment,
         "more_answers": options.more_answers,
     }
@@ -104,8 +106,8 @@ COMMAND = Command(
             "examples",
             nargs="?",
             metavar="EXAMPLES",
-            help="JSON lines of prompt and answer, or of messages; CSV; Parquet; or a command that writes "
-            "JSON lines, always the same",
+            help="JSON lines of prompt and answer (with tools: and calls), or of messages; CSV; Parquet; or "
+            "a command that writes JSON lines, always the same",
         ),
         option(
             "--lines",
@@ -119,6 +121,12 @@ COMMAND = Command(
             metavar="BASE",
             help="smollm2-135m (default), gemma-3-270m, a model tuned elsewhere as a Hugging Face folder or "
             "GGUF file, or hf:ORG/NAME[@REVISION]",
+        ),
+        option(
+            "--tools",
+            metavar="FILE",
+            help="functions that the answers call: JSON in OpenAI's form or JSON Schema's, or a Python file "
+            "of functions and Pydantic models (default: `tools` in the examples, if they have any)",
         ),
         option("--held-out", metavar="FILE", help="examples to judge by (default: one in twenty prompts)"),
         option(
@@ -136,6 +144,13 @@ COMMAND = Command(
             metavar="N",
             help="keep N layers of the base, with the first and the last one, and drop those that change the "
             "examples least (default: all)",
+        ),
+        option(
+            "--tokens",
+            type=int,
+            metavar="N",
+            help="keep N tokens of the base's vocabulary: those that the examples need, and frequent ones; "
+            "any text can still be written (default: all)",
         ),
         option(
             "--augment",
@@ -158,9 +173,9 @@ COMMAND = Command(
         option(
             "--judge",
             metavar="NAME|COMMAND",
-            help="exact, fields (of JSON), distance, or a command that reads lines of prompt, expected and "
-            "answer and writes a number from 0 to 1 for each (default: fields where all answers are objects, "
-            "else exact)",
+            help="exact, fields (of JSON), distance, calls, or a command that reads lines of prompt, "
+            "expected and answer and writes a number from 0 to 1 for each (default: calls with tools, fields "
+            "where all answers are objects, else exact)",
         ),
         option(
             "--precision",
@@ -180,6 +195,7 @@ COMMAND = Command(
     ),
     examples=(
         "hamburger-edge tune commands.jsonl -o my-commands",
+        "hamburger-edge tune commands.jsonl -o my-commands --tools tools.json",
         "hamburger-edge tune commands.csv -o my-commands --minutes 30 --held-out checked.csv",
         "hamburger-edge tune letters.jsonl -o my-letters --judge 'python judge.py'",
         "hamburger-edge tune 'python mistakes.py' -o my-proofreader --lines 50000",

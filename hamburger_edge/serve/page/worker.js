@@ -26,7 +26,6 @@ const tasks = {
 
   async ask({ text, options: given }) {
     const options = { ...given, ...setDial(given, model.info.recommended) };
-    if (model.isTask) chat = null; // it was tuned to single requests
     if (chat) chat.configure(options.seed === seed ? { ...options, seed: undefined } : options); // its draws go on
     else chat = model.chat(options);
     seed = options.seed;

@@ -105,6 +105,11 @@ export class Edits {
     for (const token of answer) this.accept(token);
   }
 
+  /** The text to put right. */
+  get text() {
+    return new TextDecoder().decode(this.#text);
+  }
+
   /** The default length of an answer: within its budget, a word with its blank at most doubles. */
   get maxTokens() {
     return 2 * this.#tokens + 8;

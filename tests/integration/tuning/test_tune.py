@@ -242,7 +242,7 @@ def test_what_is_lacking_is_said_before_the_work(
     assert [path.name for path in tmp_path.iterdir()] == ["examples.jsonl"]
 
 
-def test_run_drops_layers_of_the_base_and_resumes_with_the_same_ones(
+def test_run_drops_layers_and_tokens_of_the_base_and_resumes_with_the_same_ones(
     task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = write_base(tmp_path / "base", layers=5)
@@ -251,12 +251,15 @@ def test_run_drops_layers_of_the_base_and_resumes_with_the_same_ones(
     made = tmp_path / "made"
     given = ["--recipe", str(tmp_path / "recipe.toml"), "-o", str(made)]
     hurried = ["--minutes", "50"]  # without the parity gate, whose texts are random to this toy
-    assert main([*COMMAND, *given, *hurried, "--layers", "3"]) == 0
-    assert "3 of the base's 5 layers are kept: 0 " in capsys.readouterr().err
+    assert main([*COMMAND, *given, *hurried, "--layers", "3", "--tokens", "300"]) == 0
+    errors = capsys.readouterr().err
+    assert "3 of the base's 5 layers are kept: 0 " in errors
+    assert "300 of the base's tokens are kept" in errors
     layers = read_tune_recipe(tmp_path / "made.work" / "recipe.toml").base_layers
     checkpoint = load_checkpoint(made)
     assert checkpoint.manifest["base"]["layers"] == list(layers)
     assert checkpoint.model.config.base.num_layers == 3
+    assert checkpoint.model.config.base.vocab_size == Tokenizer(made / "tokenizer.json").vocab_size == 300
     with load(tmp_path / "made.bundle") as bundle, load(made, "torch") as reference:
         answers = [model.generate("say abc 1").groups for model in (bundle, reference)]
         assert answers[0] == answers[1]
@@ -265,6 +268,8 @@ def test_run_drops_layers_of_the_base_and_resumes_with_the_same_ones(
     assert "this run began with layers 3" in failing(capsys, "-o", made, "--layers", "4")
     other = ["-o", tmp_path / "other", *given[:2], "--layers", "6"]
     assert "layers is 6, but this base has 5: give 2 to 5" in failing(capsys, *other)
+    other[-2:] = ["--tokens", "100"]
+    assert "tokens is 100, but this base has 3" in failing(capsys, *other)
     assert not (tmp_path / "other.work").exists()
 
 
