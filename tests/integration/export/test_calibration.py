@@ -133,7 +133,7 @@ def test_covariances_of_some_layers_are_of_their_stages_alone(tiny: Checkpoint) 
 
 
 def test_export_holds_the_covariances_of_one_layer(tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It held those of all layers at once: 6.4 GB for a base of a billion weights."""
+    """It held those of all layers: 6.4 GB for a base of a billion weights."""
     alive: weakref.WeakSet[InputCovariance] = weakref.WeakSet()
     counts: list[int] = []
 

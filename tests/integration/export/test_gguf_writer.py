@@ -1,4 +1,4 @@
-"""GGUF files say what the model says, read back by the gguf package and by llama.cpp itself."""
+"""GGUF files have the model's figures, read back by the gguf package and by llama.cpp."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_nothing_of_this_machine_is_in_a_bundle(bundles: Callable[..., Path]) ->
 def test_onnx_runtime_has_nothing_to_complain_about(
     changes: dict[str, object], bundles: Callable[..., Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It warns of every constant that nothing uses, whoever opens the graph."""
+    """ONNX Runtime warns of every unused constant when a graph is opened."""
     for graph in bundles(**changes).glob("*.onnx"):
         ort.InferenceSession(graph)
     assert "Removing initializer" not in capfd.readouterr().err
@@ -159,7 +159,7 @@ def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, bundles: 
 
 @pytest.mark.parametrize("K", [96, 576])
 def test_a_layer_on_its_own_grid_computes_what_it_stands_for(K: int, tmp_path: Path) -> None:
-    """Through ONNX Runtime; rows whose blocks have means of their own, since these are what is added."""
+    """Through ONNX Runtime, with rows whose blocks have different means, because the form adds these."""
     plan = dataclasses.replace(make_plan("int4"), grid=32)
     form = Former(plan, packed=True).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
     assert isinstance(form, GridForm)

@@ -43,7 +43,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 
 def altered(checkpoint: Checkpoint, *, noise: float = 0.0, micro: float = 0.0) -> TorchBackend:
-    """Scores off by so much, at random: a graph that is rounded too coarsely, and wired right."""
+    """Random errors of the scores, as of a correctly connected graph that is rounded too coarsely."""
     backend = TorchBackend(checkpoint.model, cache_slots=256)
     macro, step, random = backend.macro, backend.micro, np.random.default_rng(0)
 
@@ -125,7 +125,7 @@ def test_proposals_are_judged_on_text_too(checkpoint: Checkpoint) -> None:
     text = [([5, 6, 7], [(8, 9, 10), (11, 12), (13,)])]
     same, wrong = (read(reference, altered(checkpoint, micro=micro), text) for micro in (0.0, 3.0))
     assert same.surprise == wrong.surprise
-    assert abs(same.micro_surprise) < 1e-6 < abs(wrong.micro_surprise)  # the reference reads all at once
+    assert abs(same.micro_surprise) < 1e-6 < abs(wrong.micro_surprise)  # the reference reads them in one call
 
 
 def test_the_gate_asks_what_the_model_was_made_for(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_loss_is_measured_and_judged(checkpoint: Checkpoint, few: None) -> None:
     """Independent noise of deviation s moves a flat distribution by about s^2 / 2 nats."""
-    nothing = Loss(1.0, pytest.approx(0.0, abs=1e-9))  # the reference takes all micro steps at once
+    nothing = Loss(1.0, pytest.approx(0.0, abs=1e-9))  # the reference computes all micro steps in one call
     found = measured(checkpoint, altered(checkpoint), "fp32")
     assert found.base == Loss(1.0, 0.0)
     assert found.micro == nothing

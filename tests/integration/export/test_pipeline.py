@@ -213,7 +213,7 @@ def test_a_lightning_file_is_exported_verified_and_asked_by_the_command_line(
 
 @pytest.mark.slow
 def test_two_exports_to_one_place_do_not_mix(tmp_path: Path) -> None:
-    """Started together: one of them makes the bundle, the other is told that it exists."""
+    """Two exports start together: one writes the bundle, the other ends with an error that it exists."""
     checkpoint = saved_toy(tmp_path / "checkpoint")
     command = [sys.executable, "-m", "hamburger_edge", "export", checkpoint, "-o", tmp_path / "bundle"]
     command += ["--precision", "fp32", "--no-verify"]
@@ -232,7 +232,7 @@ def test_two_exports_to_one_place_do_not_mix(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def halves(tmp_path_factory: pytest.TempPathFactory) -> dict[torch.dtype, Path]:
-    """A checkpoint whose base is embedded; the same with its base beside it, a Hugging Face folder."""
+    """A checkpoint with an embedded base, and one that names a Hugging Face folder."""
     folder = tmp_path_factory.mktemp("half")
     toy = toy_checkpoint(folder, draft_vocab_size=100, head_dim=32, **ONE_LAYER)
     embedded = save_toy(folder / "embedded", toy, rows="fp16")

@@ -93,7 +93,7 @@ def test_the_built_in_sets_have_every_kind_and_no_prompt_twice() -> None:
 
 @pytest.mark.parametrize("beginning", ["Count from", "Name the four days", "Write these words as a numbered"])
 def test_lists_may_be_written_in_any_way(beginning: str) -> None:
-    """In a line or on lines of their own; with an "and" or numbers, where these are not asked for."""
+    """In one line or on several; with an "and" or numbers that the prompt does not require."""
     for question in (each for each in read_prompts(CHECKABLE) if each.text.startswith(beginning)):
         assert question.check is not None
         passes, pattern = question.check.passes, str(question.check.value)

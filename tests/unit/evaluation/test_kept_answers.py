@@ -39,8 +39,8 @@ def rows(
     return [replace(row, milliseconds=(0, 0, 0), faster=1) for row in found]
 
 
-def test_it_goes_on_where_it_was_stopped(model: Model, tmp_path: Path) -> None:
-    """Stopped between requests; then killed amid a line of answers or the first, which is asked again."""
+def test_stopped_evaluation_continues_with_the_next_request(model: Model, tmp_path: Path) -> None:
+    """Stop it between requests, then in the middle of a line, whose request is repeated."""
     kept = tmp_path / "answers.jsonl"
     unbroken = rows(model, None)
     assert unbroken[0].tokens > 3
@@ -51,7 +51,7 @@ def test_it_goes_on_where_it_was_stopped(model: Model, tmp_path: Path) -> None:
     before = kept.read_bytes()
     assert rows(model, kept) == unbroken
     whole = kept.read_bytes()
-    assert whole.startswith(before)  # nothing was asked again
+    assert whole.startswith(before)  # no request was repeated
     for end in (20, len(whole) - 400, len(whole) - 1, len(whole)):
         kept.write_bytes(whole[:end])
         assert rows(model, kept) == rows(model, kept) == unbroken
@@ -68,4 +68,4 @@ def test_answers_to_something_else_are_refused(model: Model, tmp_path: Path) -> 
         kept.write_bytes(damaged)
         with pytest.raises(InputError, match="delete it to begin anew"):
             rows(model, kept)
-        assert kept.read_bytes() == damaged  # nobody's hours are lost
+        assert kept.read_bytes() == damaged  # the answers of hours are kept

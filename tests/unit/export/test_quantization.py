@@ -125,7 +125,7 @@ def test_least_squares_beats_plain_rounding() -> None:
 
 @pytest.mark.parametrize("informed", [False, True])
 def test_rows_are_quantized_apart_from_each_other(informed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many at a time, in whatever order they are asked for."""
+    """The result depends neither on the number of rows nor on their order."""
     torch.set_num_threads(1)  # several divide a product: on some processors the last bit follows from how
     weight, order = weights(48, 80), torch.arange(46, 9, -1)
     covariance = correlated_inputs(80)[1] if informed else None

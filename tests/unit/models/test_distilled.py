@@ -86,8 +86,8 @@ def test_neither_the_order_of_shards_matters_nor_one_too_many(
     assert contents(tmp_path / "otherwise") == contents(tmp_path / "in order")
 
 
-def test_no_more_is_begun_than_will_be_wanted(tmp_path: Path) -> None:
-    """Nobody knows what a shard comes to before the first; then those under way count by the mean."""
+def test_only_as_many_shards_begin_as_the_tokens_need(tmp_path: Path) -> None:
+    """The size of a shard is unknown before the first one; then running shards count with the mean size."""
     joined = joining(tmp_path)
     assert [joined.wanted() for _ in range(3)] == [0, 1, 2]
     joined.add(1, SHARDS[1])  # 10, not yet less what repeats shard 0, and two times as much under way

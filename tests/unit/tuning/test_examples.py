@@ -1,4 +1,4 @@
-"""Examples of a task: every form they come in, what is said of wrong ones, and their tokens."""
+"""Examples of a task: every form, errors that name the place, and tokens."""
 
 from __future__ import annotations
 
