@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hamburger_edge.calls.call_grammar import CallGrammar, CallGrammars
@@ -132,7 +132,7 @@ class Inference:
             groups += self.engine.check_groups((token,) for token in ids)
         return groups
 
-    def sampler(self, settings: Settings) -> Sampler:
+    def sampler(self, settings: Settings, kind: Callable[..., Sampler] = Sampler) -> Sampler:
         info = self.engine.info
         if settings.min_certainty is not None and info.certainty is None:
             raise InputError(
@@ -144,7 +144,7 @@ class Inference:
         edits = None
         if info.edits_prompt and structure is None:
             edits = Edits(self.tokenizer.token_bytes, info.eos_ids)
-        return Sampler(
+        return kind(
             settings.sampling,
             info.vocab_size,
             info.draft_vocab,
@@ -166,9 +166,16 @@ class Inference:
         limits = Limits.of({} if structure is None else json.loads(structure.text))
         return self.calls.start(limits, draft_vocab, settings.decoding.max_tokens or MAX_TOKENS)
 
-    def answer(self, prompt: Sequence[Group], settings: Settings, *, reuse: Reuse = "tokens") -> Stream:
-        """Answer a prompt that belongs to no `Chat`."""
-        sampler = self.sampler(settings)
+    def answer(
+        self,
+        prompt: Sequence[Group],
+        settings: Settings,
+        *,
+        reuse: Reuse = "tokens",
+        kind: Callable[..., Sampler] = Sampler,
+    ) -> Stream:
+        """Answer a prompt that belongs to no `Chat`. `kind` makes the sampler from `Sampler`'s arguments."""
+        sampler = self.sampler(settings, kind)
         sampler.begin(token for group in prompt for token in group)
         text = self.text_stream(settings)
         return Stream(self.engine, self.turns, prompt, settings, sampler, text, reuse=reuse)

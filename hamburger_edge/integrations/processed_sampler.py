@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
 from transformers import LogitsProcessorList
 
-from hamburger_edge.loop.backend import Floats, ModelInfo
-from hamburger_edge.loop.grammar import Grammar
+from hamburger_edge.loop.backend import Floats
 from hamburger_edge.loop.sampling import Choice, Sampler
-from hamburger_edge.loop.scores import Head
+from hamburger_edge.loop.scores import Head, Ints
 from hamburger_edge.loop.settings import SamplingSettings
 
 
@@ -25,14 +25,19 @@ class ProcessedSampler(Sampler):
     def __init__(
         self,
         settings: SamplingSettings,
-        info: ModelInfo,
+        vocab_size: int,
+        draft_vocab: Ints | None = None,
+        *,
         processors: LogitsProcessorList,
-        prompt: Sequence[int],
-        grammar: Grammar | None,
+        **options: Any,
     ) -> None:
-        super().__init__(settings, info.vocab_size, info.draft_vocab, top_probabilities=None, grammar=grammar)
-        self._processors, self._said = processors, list(prompt)
-        self._tokens = np.arange(info.vocab_size) if info.draft_vocab is None else info.draft_vocab
+        super().__init__(settings, vocab_size, draft_vocab, **options)
+        self._processors, self._prompt_tokens = processors, list[int]()
+        self._tokens = np.arange(vocab_size) if draft_vocab is None else draft_vocab
+
+    def begin(self, prompt: Iterable[int]) -> None:
+        self._prompt_tokens = list(prompt)
+        super().begin(self._prompt_tokens)
 
     @property
     def adjusts(self) -> bool:
@@ -62,7 +67,7 @@ class ProcessedSampler(Sampler):
         scores = np.full((1, self._base.size), -np.inf, dtype=np.float32)
         tokens = np.arange(self._base.size) if head is self._base else self._tokens
         scores[0, tokens] = logits
-        said = torch.tensor([[*self._said, *self.answer]])
-        changed = self._processors(said, torch.from_numpy(scores))  # type: ignore[arg-type]
+        text = torch.tensor([[*self._prompt_tokens, *self.answer]])
+        changed = self._processors(text, torch.from_numpy(scores))  # type: ignore[arg-type]
         processed: Floats = changed[0].numpy()[tokens]
         return processed

@@ -57,7 +57,7 @@ class Engine:
 
     def run(
         self,
-        prompt: Sequence[Sequence[int]],
+        groups: Sequence[Group],
         decoding: Decoding,
         sampler: Sampler,
         *,
@@ -66,7 +66,7 @@ class Engine:
         reuse: Reuse = "tokens",
         owner: object = None,
     ) -> Generator[Step, None, None]:
-        """Answer a prompt given as groups (plain prompts: one token each).
+        """Answer a prompt given as groups of `check_groups` (plain prompts: one token each).
 
         Bad input raises here, before the first step. The cache of one owner is never reused for another.
 
@@ -74,7 +74,6 @@ class Engine:
         macro step, between two of them, or between two chunks of the prompt. "context" means that the last
         group has no free slot, or no position below the model's context length.
         """
-        groups = self.check_groups(prompt)
         if not groups:
             raise InputError("the prompt is empty: give at least one token")
         if decoding.force_group is not None and decoding.force_group > self.info.max_group_tokens:
@@ -83,9 +82,9 @@ class Engine:
                 f"got {decoding.force_group}"
             )
         self._align()
-        matched = self.ledger.match(groups[:-1], merged=reuse == "tokens" and not decoding.exact)
+        matched = self.ledger.match(list(groups[:-1]), merged=reuse == "tokens" and not decoding.exact)
         kept, covered = matched if reuse != "none" and self._may_use(owner) else (0, 0)
-        self.ledger.check_room(kept, groups, covered)
+        self.ledger.check_room(kept, list(groups), covered)
         stats = stats if stats is not None else Stats()
         stats.prompt_tokens = sum(map(len, groups))
         stats.reused_tokens = sum(map(len, groups[:covered]))
@@ -93,7 +92,7 @@ class Engine:
         tokens = [token for group in groups for token in group]
         asked = tokens[: len(tokens) - len(sampler.answer)]  # the prompt of an answer that goes on
         rules = Rules(self.info, decoding, sampler, asked, self.words)
-        return self._run(kept, groups[covered:], rules, stats, cancel)
+        return self._run(kept, list(groups[covered:]), rules, stats, cancel)
 
     def check_groups(self, groups: Iterable[Iterable[int]]) -> list[Group]:
         """Return the groups as tuples; raise InputError for an invalid token or group size."""

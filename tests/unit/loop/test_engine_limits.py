@@ -59,8 +59,6 @@ def test_context_runs_out_while_answering(
         ({"force_group": 0}, "force_group"),
         ({"force_group": 5}, "force_group"),
         ({"prompt": []}, "empty"),
-        ({"prompt": [40]}, "token"),
-        ({"prompt": [-1]}, "token"),
     ],
 )
 def test_bad_input_is_named_and_changes_nothing(options: dict[str, Any], named: str) -> None:
@@ -70,6 +68,16 @@ def test_bad_input_is_named_and_changes_nothing(options: dict[str, Any], named: 
     with pytest.raises(InputError, match=named):
         run(engine, **options)
     assert engine.sequence == before
+
+
+@pytest.mark.parametrize(
+    ("group", "error"), [([40], "a token must"), ([-1], "a token must"), ([], "got 0"), ([1] * 5, "got 5")]
+)
+def test_invalid_groups_are_refused(group: list[int], error: str) -> None:
+    engine = Engine(ScriptedBackend())
+    assert engine.check_groups([[1], [2, 3]]) == [(1,), (2, 3)]
+    with pytest.raises(InputError, match=error):
+        engine.check_groups([group])
 
 
 @pytest.mark.parametrize("mode", ["merge", "verify"])
