@@ -18,8 +18,10 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.export.parity.graphs import Array, restart
 from hamburger_edge.export.quantization.calibration_batches import judging_texts
 from hamburger_edge.loop.backend import Backend, MicroReadout, Readout
-from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.engine import Driver, Engine
+from hamburger_edge.loop.fixed_groups import groups_of_size
 from hamburger_edge.loop.ledger import Group, Ledger
+from hamburger_edge.loop.merge import merge
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
@@ -69,20 +71,19 @@ class Run:
 def generations(
     reference: Backend, exported: Backend, prompts: list[list[int]], progress: Progress
 ) -> Iterator[Run]:
-    """Answer one prompt with groups of each forced length, and every prompt with those of the stop head."""
+    """Answer one prompt with groups of each size, and every prompt with those of the stop head."""
     most = reference.info.max_group_tokens
     tokens = new_tokens(most)
     room = max(1, min(backend.info.cache_slots for backend in (reference, exported)) - tokens)
     prompts = [prompt[:room] for prompt in prompts]  # a template may bring a long system text
-    forced = (
-        (prompts[n % len(prompts)], f"groups of {n}", Decoding(tokens, force_group=n, ignore_eos=True))
-        for n in range(1, most + 1)
+    fixed = (
+        (prompts[size % len(prompts)], f"groups of {size}", groups_of_size(size))
+        for size in range(1, most + 1)
     )
-    free = Decoding(tokens, confidence=0.5, ignore_eos=True)
-    asked = [*forced, *((prompt, "confidence 0.5", free) for prompt in prompts)]
-    for index, (prompt, kind, decoding) in enumerate(asked):
-        progress("verifying text", index, 2 * len(asked))  # then they are read
-        ours, theirs = (_generate(backend, prompt, decoding) for backend in (exported, reference))
+    cases = [*fixed, *((prompt, "confidence 0.5", merge) for prompt in prompts)]
+    for index, (prompt, kind, driver) in enumerate(cases):
+        progress("verifying text", index, 2 * len(cases))  # then they are read
+        ours, theirs = (_generate(backend, prompt, tokens, driver) for backend in (exported, reference))
         flat = [[token for group in groups for token in group] for groups in (ours, theirs)]
         differing = (i for i, (a, b) in enumerate(zip(*flat, strict=False)) if a != b)
         yield Run(index, f"{index} ({kind})", prompt, theirs, next(differing, None))
@@ -93,12 +94,14 @@ def new_tokens(max_group_tokens: int) -> int:
     return max(NEW_TOKENS, max_group_tokens)
 
 
-def _generate(backend: Backend, prompt: list[int], decoding: Decoding) -> list[Group]:
+def _generate(backend: Backend, prompt: list[int], tokens: int, driver: Driver) -> list[Group]:
     info = backend.info
     engine = Engine(backend)
     sampler = Sampler(SamplingSettings(), info.vocab_size, info.draft_vocab, top_probabilities=None)
     sampler.begin(prompt)
-    return [step.tokens for step in engine.run([(t,) for t in prompt], decoding, sampler, reuse="none")]
+    decoding = Decoding(tokens, confidence=0.5, ignore_eos=True)
+    steps = engine.run([(t,) for t in prompt], decoding, sampler, reuse="none", driver=driver)
+    return [step.tokens for step in steps]
 
 
 class ReadingComparison(NamedTuple):

@@ -27,7 +27,7 @@ _SCHEMA_NAMES = ("parameters", "inputSchema", "input_schema")
 class Tool:
     name: str
     parameters: tuple[Parameter, ...]
-    description: str = ""
+    description: str = field(default="", compare=False)
     schema: Mapping[str, Any] = field(default_factory=dict, compare=False)  # of the arguments, as given
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Unpack
 from hamburger_edge.chat import session
 from hamburger_edge.chat.inference import Inference
 from hamburger_edge.chat.messages import Transcript
-from hamburger_edge.chat.stream import Chunk, Stream
+from hamburger_edge.chat.stream import AnswerInputs, Chunk, Stream
 from hamburger_edge.chat.task_queue import answer_chunks
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError, InputError
@@ -214,18 +214,10 @@ class Chat:
         settings = self.settings
         if max_tokens is not None:
             settings = replace(settings, decoding=replace(settings.decoding, max_tokens=max_tokens))
-        stream = Stream(
-            self._inference.engine,
-            self._inference.turns,
-            prompt,
-            settings,
-            sampler,
-            text,
-            reuse="groups",
-            owner=self._owner,
-            resumable=True,
-            on_close=commit,
+        inputs = AnswerInputs(
+            prompt, settings, sampler, text, reuse="groups", owner=self._owner, resumable=True
         )
+        stream = Stream(self._inference.engine, self._inference.turns, inputs, on_close=commit)
         if self.groups is not said:  # another thread finished an answer since `said` was read
             stream.close()
             raise BusyError("another thread went on with this conversation: send the message again")

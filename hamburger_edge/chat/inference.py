@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from hamburger_edge.calls.call_grammar import CallGrammar, CallGrammars
 from hamburger_edge.calls.catalogue import NO_TOOLS, Limits, read_catalogue
 from hamburger_edge.chat.messages import Transcript, read_messages
-from hamburger_edge.chat.stream import Stream
+from hamburger_edge.chat.stream import AnswerInputs, Stream
 from hamburger_edge.chat.task_queue import TaskQueue
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import ContextFullError, InputError
+from hamburger_edge.loop.answer_run import MAX_TOKENS
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.edits import Edits
-from hamburger_edge.loop.engine import Engine, Reuse
+from hamburger_edge.loop.engine import Driver, Engine, Reuse
 from hamburger_edge.loop.grammar import Grammar, Grammars
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Settings
-from hamburger_edge.loop.step import MAX_TOKENS
 from hamburger_edge.loop.turns import Turns
 from hamburger_edge.support.values import check_text, safe_repr
 
@@ -173,12 +173,14 @@ class Inference:
         *,
         reuse: Reuse = "tokens",
         kind: Callable[..., Sampler] = Sampler,
+        driver: Driver | None = None,  # instead of the mode's, for measurements
     ) -> Stream:
         """Answer a prompt that belongs to no `Chat`. `kind` makes the sampler from `Sampler`'s arguments."""
         sampler = self.sampler(settings, kind)
         sampler.begin(token for group in prompt for token in group)
         text = self.text_stream(settings)
-        return Stream(self.engine, self.turns, prompt, settings, sampler, text, reuse=reuse)
+        inputs = AnswerInputs(prompt, settings, sampler, text, reuse=reuse, driver=driver)
+        return Stream(self.engine, self.turns, inputs)
 
     def text_stream(self, settings: Settings) -> TextStream:
         structured = settings.structure is not None

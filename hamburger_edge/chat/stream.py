@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError
+from hamburger_edge.loop.answer_run import Steps
 from hamburger_edge.loop.certainty import is_whole, negative_log_likelihood
-from hamburger_edge.loop.engine import Engine, Reuse
+from hamburger_edge.loop.engine import Driver, Engine, Reuse
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.scores import TopToken
@@ -59,6 +60,20 @@ class Result:
     unsure: bool = False
 
 
+@dataclass(frozen=True)
+class AnswerInputs:
+    """What an answer is made from."""
+
+    prompt: Sequence[Group]
+    settings: Settings
+    sampler: Sampler
+    text: TextStream | None  # None: chunks have no text
+    reuse: Reuse = "tokens"
+    owner: object = None  # the conversation that may use slots from its session
+    resumable: bool = False  # keep the held-back text of a cut answer: it may be continued
+    driver: Driver | None = None  # instead of the mode's, for measurements
+
+
 class Stream(Iterator[Chunk]):
     """An iterator over chunks, also with `async for`.
 
@@ -69,14 +84,7 @@ class Stream(Iterator[Chunk]):
         self,
         engine: Engine,
         turns: Turns,
-        prompt: Sequence[Group],
-        settings: Settings,
-        sampler: Sampler,
-        text: TextStream | None,  # None: chunks have no text
-        *,
-        reuse: Reuse = "tokens",
-        owner: object = None,
-        resumable: bool = False,  # keep the held-back text of a cut answer: it may be continued
+        inputs: AnswerInputs,
         on_close: Callable[[Stream], None] | None = None,
     ) -> None:
         self.stats = Stats()
@@ -93,25 +101,15 @@ class Stream(Iterator[Chunk]):
         self._closing = False
         self._open = False
         self._cancel = Flag()
-        self._engine = engine
-        self._turns = turns
-        self._sampler = sampler
-        self._min_certainty = settings.min_certainty
-        self._output = text
-        self._resumable = resumable
+        self._engine, self._turns = engine, turns
+        self._sampler, self._output = inputs.sampler, inputs.text
+        self._min_certainty = inputs.settings.min_certainty
+        self._resumable = inputs.resumable
         self._on_close = on_close
         try:
             self._turn = turns.begin(self)
             try:
-                self._steps = self._engine.run(
-                    prompt,
-                    settings.decoding,
-                    sampler,
-                    cancel=self._cancel,
-                    stats=self.stats,
-                    reuse=reuse,
-                    owner=owner,
-                )
+                self._steps = self._run(inputs)
                 self._open = True
             except BaseException:
                 self._turn.over = True
@@ -121,6 +119,18 @@ class Stream(Iterator[Chunk]):
             self.stepper = None
         if self._closing:
             self.close()
+
+    def _run(self, inputs: AnswerInputs) -> Steps:
+        return self._engine.run(
+            inputs.prompt,
+            inputs.settings.decoding,
+            inputs.sampler,
+            cancel=self._cancel,
+            stats=self.stats,
+            reuse=inputs.reuse,
+            owner=inputs.owner,
+            driver=inputs.driver,
+        )
 
     @property
     def complete(self) -> bool | None:

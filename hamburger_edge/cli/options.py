@@ -19,6 +19,18 @@ _CONFIDENCES = [(mode, confidence) for mode, confidence in DEFAULT_CONFIDENCE.it
 
 JSON = option("--json", action="store_true", help="print one JSON object instead of text")
 REPORT = option("--report", metavar="FILE", help="also write all figures to this file, as JSON")
+OFF_TOPIC = option(
+    "--off-topic",
+    metavar="FILE|builtin",
+    help='sentences that are no task of the model, a line of {"prompt": TEXT} each; builtin: 3,200 everyday '
+    "sentences and 200 fragments. They fit the certainty, and the table lists the share that passes",
+)
+WANTED_RIGHT = option(
+    "--right",
+    type=float,
+    metavar="PERCENT",
+    help="right answers among those that pass: chooses the reported min_certainty (default 95)",
+)
 BUNDLE = option(
     "bundle", metavar="BUNDLE", help="folder made by `export`, a built-in model, or a checkpoint (PyTorch)"
 )

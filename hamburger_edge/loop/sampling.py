@@ -196,30 +196,27 @@ class Sampler:
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """Take back the choices of this block if it raises."""
-        said = len(self.answer)
+        tokens = len(self.answer)
         try:
             yield
         except BaseException:
-            self.rewind(len(self.answer) - said)
+            self.rewind(len(self.answer) - tokens)
             raise
 
-    def rewind(self, tokens: int) -> list[float]:
-        """Take back the last choices and their draws; return their log-probabilities, 0 if not recorded."""
+    def rewind(self, tokens: int) -> None:
+        """Take back the last choices and their draws."""
         if not tokens:
-            return []
+            return
         if self._penalised:
             np.subtract.at(self._counts, self.answer[-tokens:], 1)
         del self.answer[-tokens:]
-        logprobs = [0.0] * tokens
         if self.logprobs is not None:
-            logprobs = self.logprobs[-tokens:]
             del self.logprobs[-tokens:]
         if self.grammar is not None:
             self.grammar.rewind(tokens)
         if self.edits is not None:
             self.edits.rewind(tokens)
         self._take_back(tokens)
-        return logprobs
 
     def state(self) -> dict[str, Any]:
         """Return plain JSON. With equal settings, `restore` (and `follow`) continues exactly from it."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import DEFAULT_CONFIDENCE, UNMEASURED, Mode, Recommended, set_dial
 from hamburger_edge.loop.structure import Structure
-from hamburger_edge.support.values import among, flag, number_in, safe_repr, whole_in
+from hamburger_edge.support.values import flag, number_in, safe_repr, whole_in
 
 
 class Options(TypedDict, total=False):
@@ -47,14 +47,7 @@ class Options(TypedDict, total=False):
     grammar: str  # the answer follows this grammar, in Lark's syntax
     # of a model with tools: which of them, and which names, an answer may hold; see `Model.call`
     calls: Mapping[str, Any]
-
-
-class MeasuringOptions(Options, total=False):
-    """Options for benchmarks and tests only."""
-
-    forced: Literal["split", "merge", "single"]  # how the base reads forced tokens
-    force_group: int | None  # size of every group, instead of the stop head's decision
-    ignore_eos: bool  # do not end at an end token
+    ignore_eos: bool  # do not end at an end token: for measurements
 
 
 BAN = -100  # a token with this bias or a lower one is never chosen, as in OpenAI's interface
@@ -108,14 +101,10 @@ class SamplingSettings:
 class Decoding:
     """How groups are made."""
 
-    max_tokens: int | None = None  # exact length of an answer that ends with "length"; see `Rules`
+    max_tokens: int | None = None  # exact length of an answer that ends with "length"; None: the default
     confidence: float = DEFAULT_CONFIDENCE["merge"]  # a group continues while 1 - p_stop >= confidence
     mode: Mode = "merge"
-    # forced tokens of a structure. split: one per slot, several per call of the base. merge: merged into
-    # groups (not at confidence 1 or in plain and verify mode). single: one call of the base per token
-    forced: Literal["split", "merge", "single"] = "split"
-    force_group: int | None = None  # for measurements: size of every group
-    ignore_eos: bool = False  # for measurements: do not end at an end token
+    ignore_eos: bool = False  # do not end at an end token
     top_probabilities: int | None = None  # likeliest tokens to report; costs passes over the scores
 
     def __post_init__(self) -> None:
@@ -125,10 +114,6 @@ class Decoding:
         set_dial({"mode": self.mode}, UNMEASURED)
         if self.mode == "plain":
             object.__setattr__(self, "confidence", DEFAULT_CONFIDENCE["plain"])
-        if not among(self.forced, ("split", "merge", "single")):
-            raise InputError(f"forced must be 'split', 'merge' or 'single', got {safe_repr(self.forced)}")
-        if self.force_group is not None:
-            object.__setattr__(self, "force_group", whole_in("force_group", self.force_group, 1, 2**31 - 1))
         flag("ignore_eos", self.ignore_eos)
         if self.top_probabilities is not None:
             count = whole_in("top_probabilities", self.top_probabilities, 0, 2**31 - 1)
@@ -137,12 +122,13 @@ class Decoding:
     @property
     def exact(self) -> bool:
         """Whether the answer must equal plain decoding's; its prompt then reuses no merged slot."""
-        return self.mode in ("plain", "verify") or (self.confidence >= 1 and self.force_group is None)
+        return self.mode in ("plain", "verify") or self.confidence >= 1
 
 
 _DECODING = {item.name for item in fields(Decoding)}
 _SAMPLING = {item.name for item in fields(SamplingSettings)}
 _STRUCTURE = {"json_schema", "regex", "grammar", "calls"}
+_FORMER = {"forced", "force_group"}  # in sessions of older versions
 
 
 @dataclass(frozen=True)
@@ -161,7 +147,7 @@ class Settings:
         current: Recommended | None = None,
     ) -> Settings:
         """Overlay options on the model's recommendation, or on a conversation's setting `current`."""
-        unknown = sorted(set(options) - set(MeasuringOptions.__annotations__))
+        unknown = sorted(set(options) - set(Options.__annotations__))
         if unknown:
             raise InputError(
                 f"unknown option {safe_repr(unknown[0])} (known: {', '.join(Options.__annotations__)})"
@@ -188,4 +174,5 @@ class Settings:
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
         """Read options from JSON, whose object keys turn the token ids of `logit_bias` into text."""
         bias = {int(token): value for token, value in data["logit_bias"].items()}
-        return cls.of({**data, "logit_bias": bias})
+        options = {name: value for name, value in data.items() if name not in _FORMER}
+        return cls.of({**options, "logit_bias": bias})

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hamburger_edge.calls.catalogue import Catalogue
 from hamburger_edge.chat.stream import Chunk, Stream
 from hamburger_edge.errors import ContextFullError, HamburgerError, InputError
 from hamburger_edge.loop.backend import ModelInfo
@@ -32,6 +33,7 @@ class Served:
     is_task: bool  # fine-tuned for single requests
     queue: FairQueue
     conversations: Conversations
+    catalogue: Catalogue | None = None  # of the tools that it was tuned with
 
 
 class Worker:
@@ -167,7 +169,8 @@ class Pool:
                 models += loaded
                 first = loaded[0]
                 self.served[name] = Served(
-                    name, first.info, first.template.is_task, FairQueue(queue), Conversations(sessions)
+                    *(name, first.info, first.template.is_task, FairQueue(queue), Conversations(sessions)),
+                    first.tools,
                 )
                 self._workers += [Worker(model, self.served[name], self.metrics) for model in loaded]
         except BaseException:
@@ -191,6 +194,9 @@ class Pool:
 
     def recommends(self, name: str | None) -> Recommended:
         return self.find(name).info.recommended
+
+    def catalogue(self, name: str | None) -> Catalogue | None:
+        return self.find(name).catalogue
 
     def submit(self, job: Job) -> Served:
         served = self.find(job.asked.model)

@@ -6,7 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.evaluation.asking import Request
+from hamburger_edge.evaluation.off_topic import off_topic_answer, read_off_topic
 from hamburger_edge.loop.backend import LONGEST_ANSWER_PREFIX
 from hamburger_edge.models.bases.layers import keep_layers
 from hamburger_edge.models.bases.loading import find_base
@@ -34,7 +35,7 @@ from hamburger_edge.support.strict import read_json
 from hamburger_edge.tuning.augment import Augmented, augmented
 from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
 from hamburger_edge.tuning.example_command import is_command
-from hamburger_edge.tuning.examples import Example, Examples, read_command_examples, read_examples
+from hamburger_edge.tuning.examples import Example, Examples, Turn, read_command_examples, read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.vocabulary import frequent_tokens
 
@@ -42,7 +43,25 @@ LONGER = 1.5  # token limit of an answer, relative to the longest given answer
 CALIBRATION_TOKENS = 28_800  # five sixths calibrate the rounding, about as many as without a task
 FEW = 50  # held-out prompts; scores of fewer are noise
 TOKENIZER = "tokenizer.json"
+OFF_TOPIC_SHARE = 0.1  # of the off-topic sentences judge, half as many calibrate
+CERTAINTY_PROMPTS = 500  # most prompts that fit the certainty
 ALL = 0.999  # share of answers that must agree: one in a thousand may be a mistake
+
+
+@dataclass(frozen=True)
+class OffTopic:
+    """Sentences that are no task of the model, by their use. The expected answer is "" if there is none."""
+
+    learned: tuple[Example, ...]
+    calibrating: tuple[Request, ...]
+    judging: tuple[Request, ...]
+
+    def __str__(self) -> str:
+        trained = f"{len(self.learned)} train" if self.learned else "no example has an answer for them"
+        return (
+            f"off-topic sentences: {trained}, {len(self.calibrating)} may calibrate the certainty, "
+            f"{len(self.judging)} judge it"
+        )
 
 
 class Dataset:
@@ -147,6 +166,26 @@ class Dataset:
         made = made.without("whose prompt is held out", self._is_held_out)
         return made.without(f"whose prompt is in {self.recipe.held_out}", self._is_judged)
 
+    @cached_property
+    def off_topic(self) -> OffTopic:
+        """The off-topic sentences of the recipe, divided by a hash of their tokens."""
+        if not self.recipe.off_topic:
+            return OffTopic((), (), ())
+        own = self.examples.examples
+        answer = off_topic_answer(example.answer for example in own)
+        prompts = {example.turns[0].prompt for example in own} | self._judged_prompts
+        sides: dict[str, list[Example]] = {"train": [], "calibration": [], "held_out": []}
+        share = max(self.recipe.share, OFF_TOPIC_SHARE)
+        for number, case in enumerate(read_off_topic(self.recipe.off_topic, answer)):
+            if case.prompt not in prompts:
+                system = own[number % len(own)].system
+                example = Example((Turn(case.prompt, case.expected),), system)
+                sides[side(self.encoder.question(example), share)].append(example)
+        learned = tuple(example for example in sides["train"] if example.answer)
+        unlearned = [example for example in sides["train"] if not example.answer]
+        calibrating, judging = (*sides["calibration"], *unlearned), sides["held_out"]
+        return OffTopic(learned, tuple(map(self._request, calibrating)), tuple(map(self._request, judging)))
+
     def _is_held_out(self, example: Example) -> bool:
         return side(self.encoder.question(example), self.recipe.share) != "train"
 
@@ -156,6 +195,17 @@ class Dataset:
     @cached_property
     def _judged_prompts(self) -> set[str]:
         return {one.turns[0].prompt for one in (self.judged.examples if self.judged else ())}
+
+    def certainty_requests(self, split: Split) -> list[Request]:
+        """Return the prompts that neither train nor judge, and their answers."""
+        held_out = split.held_out if self.judged is not None else ()
+        numbers = () if self.judged is None and len(split.held_out) < FEW else split.calibration
+        examples = [self.examples.examples[number] for number in (*numbers, *held_out)]
+        chosen = random.Random(0).sample(examples, min(len(examples), CERTAINTY_PROMPTS))
+        return [self._request(example) for example in chosen]
+
+    def _request(self, example: Example) -> Request:
+        return Request(tuple(self.encoder.question(example)), example.turns[-1].prompt, example.answer)
 
     def requests(self, split: Split) -> list[Request]:
         """Return the held-out prompts and their answers, from the `held_out` file or else from the split.
@@ -172,9 +222,7 @@ class Dataset:
             held_out = tuple(self.examples.examples[number] for number in numbers)
         most = min(self.recipe.evaluation.prompts, len(held_out))
         chosen = random.Random(0).sample(held_out, most)
-        return [
-            Request(tuple(self.encoder.question(one)), one.turns[-1].prompt, one.answer) for one in chosen
-        ]
+        return [self._request(example) for example in chosen]
 
     @cached_property
     def longest(self) -> int:

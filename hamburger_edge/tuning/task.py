@@ -55,7 +55,10 @@ def read_task(recipe: TuneRecipe, run: TuneRun) -> Task:
 
 
 def write_examples(task: Task, run: TuneRun) -> DistilledData:
-    """Write the examples as tokens, followed by the augmented training examples; and a cut tokenizer."""
+    """Write the examples as tokens, followed by the augmented and the off-topic training examples.
+
+    A cut tokenizer is written, too.
+    """
     if task.dataset.own_tokenizer is not None:
         run.report(f"{task.dataset.base.config.vocab_size} of the base's tokens are kept")
         run.work.mkdir(parents=True, exist_ok=True)
@@ -65,6 +68,10 @@ def write_examples(task: Task, run: TuneRun) -> DistilledData:
         more = task.dataset.more_by_augmenting(task.split)
         run.report(str(more))
         conversations += _encoded(task.dataset, more.examples)
+    if task.dataset.recipe.off_topic:
+        off_topic = task.dataset.off_topic
+        run.report(str(off_topic))
+        conversations += _encoded(task.dataset, off_topic.learned)
     write_conversations(run.work / EXAMPLES, EXAMPLES, conversations, {"base": "given"})
     return DistilledData.load(run.work / EXAMPLES)
 

@@ -14,6 +14,7 @@ from hamburger_edge.evaluation.asking import EvaluationPlan
 from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.strict import from_mapping, read_toml
+from hamburger_edge.support.values import number_in
 
 TRAININGS = ("tuning", "graft", "reading")
 # keys of a training that the run sets itself
@@ -39,6 +40,8 @@ class TuneRecipe:
     scored: int = 0  # examples that the tuned base scores for the graft's training; 0: all
     read: int = 7500  # examples of the reading step, cut as the graft groups them; 0: skip the step
     more_answers: int = 0  # prompts that the tuned base answers, as more training data of the graft
+    off_topic: str = ""  # file of sentences that are no task, or "builtin"; see off_topic.py
+    right: float = 95  # percent of right answers, for which a min_certainty is reported
     judge: str = ""  # see judges.py; "": chosen by the form of the answers
     # of the evaluated bundle, and of exports of the checkpoint that name none
     precision: Literal["int4", "int8", "fp16", "fp32"] = "int8"
@@ -49,6 +52,7 @@ class TuneRecipe:
     reading: Recipe | None = None  # of base and graft, on the graft's groups; None: from the other two
 
     def __post_init__(self) -> None:
+        number_in("recipe.right", self.right, 0, 100, above=True)
         if not 0 < self.share < 0.5:
             raise ConfigError(f"recipe.share must be between 0 and 0.5, got {self.share}")
         if self.lines < 1:

@@ -64,7 +64,8 @@ from hamburger_edge.support.folders import publish, unexpected_files
 from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping
 
-CARD = "README.md"  # for people; `tune` writes one
+CARD = "README.md"  # for people; `tune` writes one ...
+PICTURE = "reliability.svg"  # ... and the picture beside it
 
 
 @dataclass
@@ -261,6 +262,7 @@ def check_target(folder: str | Path) -> Path:
         CALIBRATION,
         DRAFT_INDEX,
         CARD,
+        PICTURE,
         PARTS,
         *terms_in(folder),
     }

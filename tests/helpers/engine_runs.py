@@ -38,7 +38,7 @@ def run(
     sampling: dict[str, Any] | None = None,
     **options: Any,
 ) -> tuple[list[Step], Stats]:
-    passed = {name: options.pop(name) for name in ("cancel", "reuse") if name in options}
+    passed = {name: options.pop(name) for name in ("cancel", "reuse", "driver") if name in options}
     groups = [(each,) if isinstance(each, int) else each for each in prompt]
     source = sampler(engine.backend, **(sampling or {}))
     source.top_probabilities = options.get("top_probabilities")

@@ -90,22 +90,17 @@ STRUCTURED: tuple[dict[str, Any], ...] = tuple(
         {"confidence": 1.0, "mode": "merge"},
         {"confidence": 0.3, "mode": "verify"},
         {**MERGE, "temperature": 1.0, "seed": 8},
-        {"confidence": 0.0, "mode": "merge", "forced": "merge"},
         {"confidence": 0.6, "mode": "hybrid"},
-        {"confidence": 0.6, "mode": "hybrid", "forced": "merge"},
-        {**MERGE, "forced": "merge", "temperature": 1.0, "seed": 9},
-        {"confidence": 0.3, "mode": "verify", "forced": "single"},
-        {"confidence": 0.0, "mode": "merge", "forced": "single"},
-        {"confidence": 0.3, "mode": "hybrid", "forced": "single"},
+        {"confidence": 0.3, "mode": "hybrid"},
     )
 )
 # too long for one part: the structure goes on with the answer
 STRUCTURED_TALKS: tuple[dict[str, Any], ...] = (
     {"regex": "(ab|[c-f])[a-z]{60}", "confidence": 0.3},
     {"regex": "[a-z]{20}forced[a-z]{60}", "mode": "verify", "temperature": 0.8, "seed": 3},
-    {"regex": "[a-z]{9}forced and forced[a-z]{60}", "confidence": 0.1, "forced": "merge"},
-    {"regex": "[a-z]{9}forced and forced[a-z]{60}", "confidence": 0.6, "forced": "merge", "mode": "hybrid"},
-    {"regex": "([a-z]{2}fo){20}", "confidence": 0.3, "forced": "single", "mode": "hybrid"},
+    {"regex": "[a-z]{9}forced and forced[a-z]{60}", "confidence": 0.1},
+    {"regex": "[a-z]{9}forced and forced[a-z]{60}", "confidence": 0.6, "mode": "hybrid"},
+    {"regex": "([a-z]{2}fo){20}", "confidence": 0.3, "mode": "hybrid"},
 )
 TURNS = ("Name a fruit.", "Another one.", "And why?")
 TALKS: tuple[dict[str, Any], ...] = (

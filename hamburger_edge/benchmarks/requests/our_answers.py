@@ -1,4 +1,4 @@
-"""Our runtimes as contenders that answer whole requests, called through the public `Model.stream`."""
+"""Our runtimes as contenders that answer whole requests."""
 
 from __future__ import annotations
 
@@ -7,30 +7,46 @@ from dataclasses import asdict
 from time import perf_counter
 
 from hamburger_edge.benchmarks.contender import Request, TimedAnswer
-from hamburger_edge.benchmarks.speed.our_speed import Ours
+from hamburger_edge.benchmarks.speed.our_speed import PLAIN, Ours
+from hamburger_edge.loop.answer_run import AnswerRun, Steps
 from hamburger_edge.loop.dial import Recommended
-from hamburger_edge.loop.settings import Options
+from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.stats import Stats
+from hamburger_edge.loop.step import StepToken
+
+PLAIN_SINGLE = f"{PLAIN}+single"  # variant: one base call per token, under a schema
 
 
 class AnsweringModel(Ours):
     def answer(self, request: Request, variant: str) -> TimedAnswer:
         assert self.model is not None
+        inference = self.model.inference
         options = options_of(variant, request)
+        driver = single if variant == PLAIN_SINGLE else None
         began = perf_counter()
-        with self.model.stream(request.prompt, reuse_prefix=False, **options) as stream:
+        prompt = inference.prompt_groups(request.prompt)
+        with inference.answer(prompt, Settings.of(options), reuse="none", driver=driver) as stream:
             groups = [chunk.tokens for chunk in stream if chunk.tokens]
-            unread = len(self.model.inference.engine.unread)
+            unread = len(inference.engine.unread)
         return as_answer(groups, options, stream.stats, perf_counter() - began, unread)
+
+
+def single(run: AnswerRun) -> Steps:
+    """Decode plainly with one base call per token, also for tokens that the schema forces."""
+    while not run.over:
+        if (row := run.read()) is not None:
+            forced = run.sampler.forced is not None
+            choice = run.sampler.choose(row.logits)
+            yield run.put([[StepToken(choice.token, choice.probability, row.p_stop, forced=forced)]])
 
 
 def options_of(variant: str, request: Request) -> Options:
     """Parse a variant of `RequestPlan.variants` into options."""
-    setting, _, forced = variant.partition("+")
+    setting, _, structured = variant.partition("+")
     options: Options = {"max_tokens": request.most}
     options |= asdict(Recommended.parse(setting))  # type: ignore[typeddict-item]
-    if forced:
-        options |= {"json_schema": request.schema, "forced": forced}  # type: ignore[typeddict-item]
+    if structured:
+        options["json_schema"] = request.schema
     return options
 
 
@@ -46,6 +62,6 @@ def as_answer(
         steps=stats.macro_steps,
         slots=stats.slots - stats.prompt_tokens + unread,
         micro_steps=stats.micro_steps,
-        forced=stats.forced_tokens if "forced" in options else None,
+        forced=stats.forced_tokens if "json_schema" in options else None,
         host_s=total_s - stats.prefill_s - stats.macro_s - stats.micro_s,
     )

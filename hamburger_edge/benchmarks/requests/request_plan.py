@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hamburger_edge.benchmarks.contender import Program
+from hamburger_edge.benchmarks.requests.our_answers import PLAIN_SINGLE
 from hamburger_edge.benchmarks.speed.our_speed import PLAIN, VERIFY
 from hamburger_edge.benchmarks.speed.speed_plan import full
 from hamburger_edge.benchmarks.speed.speed_plan import programs as runtimes
@@ -15,8 +16,7 @@ from hamburger_edge.loop.dial import MODES, Recommended
 
 SETTINGS = (PLAIN, "merge-0.95", "merge-0.9", "merge-0.8", VERIFY)  # without a schema
 STRUCTURED_SETTINGS = ("merge-0.8",)
-FORCED = ("merge", "split", "single")
-PLAIN_STRUCTURED = f"{PLAIN}+split"
+SPLIT = "split"  # the loop's way: forced tokens join the next call, one per slot
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,17 @@ class RequestPlan:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """Variants of our runtimes, as `SETTING` or `SETTING+FORCED`.
+        """Variants of our runtimes: `SETTING` without the schema, `SETTING+split` with it.
 
-        `SETTING` is a confidence, a mode or both. `FORCED` is how the loop feeds forced tokens. A variant
-        without `+FORCED` ignores the schema.
+        `SETTING` is a confidence, a mode or both. Variant `plain+single` has the schema and one base call per
+        token.
         """
         own = (self.recommended,) if self.recommended else ()
         if self.schema is None:
             return self.settings or tuple(dict.fromkeys((*own, *SETTINGS)))
-        found = [
-            f"{setting}{forced}"
-            for setting in self.settings or own or STRUCTURED_SETTINGS
-            for forced in (*(f"+{each}" for each in FORCED), "")
-        ]
-        return tuple(dict.fromkeys([*found, PLAIN_STRUCTURED]))
+        settings = self.settings or own or STRUCTURED_SETTINGS
+        both = [variant for setting in settings for variant in (f"{setting}+{SPLIT}", setting)]
+        return tuple(dict.fromkeys([*both, f"{PLAIN}+{SPLIT}", PLAIN_SINGLE]))
 
 
 QUICK = RequestPlan(rounds=8, seconds=90, build=False)
@@ -73,13 +70,13 @@ def programs(plan: RequestPlan, manifest: Manifest, peers: Mapping[str, Program]
 def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
     """Pair each of our variants with plain decoding and with each peer.
 
-    A variant with `+FORCED` is compared with `+single` instead: one base call per forced token.
+    A variant with the schema is compared with `plain+single` instead: one base call per token.
     """
     mine = [name for name in names if "@" in name]
-    found = []
+    slower = []
     for name in mine:
         program, variant = name.split("@")
-        slow = full(program, f"{variant.split('+')[0]}+single" if "+" in variant else PLAIN)
+        slow = full(program, PLAIN_SINGLE if "+" in variant else PLAIN)
         if slow in names and slow != name:
-            found.append((name, slow))
-    return found + [(name, peer) for name in mine for peer in names if "@" not in peer]
+            slower.append((name, slow))
+    return slower + [(name, peer) for name in mine for peer in names if "@" not in peer]

@@ -1,4 +1,4 @@
-"""Our runtimes as contenders, called through the public `Model.stream`, with sampler and text decoding."""
+"""Our runtimes as contenders, with sampler and text decoding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from hamburger_edge.errors import require
 from hamburger_edge.loading import load
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.dial import Recommended
-from hamburger_edge.loop.settings import MeasuringOptions
+from hamburger_edge.loop.fixed_groups import groups_of_size
+from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.model import Model
 
@@ -83,12 +84,16 @@ class Ours:
 
     def _stream(self, prompt: Sequence[int], tokens: int, variant: str) -> Stream:
         assert self.model is not None
-        options: MeasuringOptions = {"max_tokens": tokens, "ignore_eos": True}
+        inference = self.model.inference
+        options: Options = {"max_tokens": tokens, "ignore_eos": True}
         if variant.startswith(FORCED):
-            options |= {"mode": "merge", "force_group": int(variant.removeprefix(FORCED))}
+            driver = groups_of_size(int(variant.removeprefix(FORCED)))
+            options["mode"] = "merge"
         else:
+            driver = None
             options |= asdict(Recommended.parse(variant))  # type: ignore[typeddict-item]
-        return self.model.stream(prompt, raw=True, reuse_prefix=False, **options)  # type: ignore[misc]
+        groups = inference.prompt_groups(prompt, raw=True)
+        return inference.answer(groups, Settings.of(options), reuse="none", driver=driver)
 
 
 def as_turn(

@@ -370,6 +370,6 @@ COMMAND = Command(
         "installed are named and left out.\n"
         "Whole requests (--prompts) are answered from an empty cache up to the end token or\n"
         "the end of the schema, by onnx, llamacpp, onnxruntime-genai and llama.cpp; with a schema ours at\n"
-        "@C+merge, @C+split and @C+single (how forced tokens are fed), and at @C without it."
+        "@C+split, at @C without it, and at @plain+single with one base call per token."
     ),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.commands._training import require_training
-from hamburger_edge.cli.options import JSON, REPORT
+from hamburger_edge.cli.options import JSON, OFF_TOPIC, REPORT, WANTED_RIGHT
 from hamburger_edge.cli.outputs import check_file, show_report
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.terminal import ProgressBar, note
@@ -83,6 +83,8 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "tools": options.tools,
         "template": options.template,
         "judge": options.judge,
+        "off_topic": options.off_topic,
+        "right": options.right,
         "precision": options.precision,
         "calibration_text": False if options.no_calibration_text else None,
         "tune_base": False if options.no_tune_base else None,
@@ -96,7 +98,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 
 DEFAULT_BASE = "smollm2-135m"
-FREE = ("judge", "precision", "calibration_text")  # change no training
+FREE = ("judge", "precision", "calibration_text", "right")  # change no training
 
 COMMAND = Command(
     name="tune",
@@ -177,6 +179,8 @@ COMMAND = Command(
             "expected and answer and writes a number from 0 to 1 for each (default: calls with tools, fields "
             "where all answers are objects, else exact)",
         ),
+        OFF_TOPIC,
+        WANTED_RIGHT,
         option(
             "--precision",
             choices=["int4", "int8", "fp16", "fp32"],
@@ -199,6 +203,7 @@ COMMAND = Command(
         "hamburger-edge tune commands.csv -o my-commands --minutes 30 --held-out checked.csv",
         "hamburger-edge tune letters.jsonl -o my-letters --judge 'python judge.py'",
         "hamburger-edge tune 'python mistakes.py' -o my-proofreader --lines 50000",
+        "hamburger-edge tune commands.jsonl -o my-commands --off-topic builtin",
         "hamburger-edge tune commands.jsonl -o my-commands --base ./my-tuned-model --no-tune-base",
     ),
     run=run,
@@ -208,7 +213,11 @@ COMMAND = Command(
         "A run that was stopped or killed goes on where it was; the recipe it chose stands in the working\n"
         "folder. The checkpoint recommends the fastest setting that was shown, on prompts held out, to lose\n"
         "less than one answer in a hundred. That takes some 560 prompts; with fewer it recommends nothing,\n"
-        "and decodes in verify mode."
+        "and decodes in verify mode.\n"
+        "\n"
+        "Prompts that neither trained nor judged calibrate the certainty of answers; the held-out ones show\n"
+        "how often answers are right above each certainty. --off-topic sentences fit, too. If an example\n"
+        'has an answer without content, such as {"intent": "none"} or [], they also train with it.'
     ),
     extra="train",
 )

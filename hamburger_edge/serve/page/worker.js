@@ -36,7 +36,8 @@ const tasks = {
       const saved = kvBytesUncompressed ? 1 - kvBytes / kvBytesUncompressed : 0;
       postMessage({ said: "step", tokens: [...tokens], text: piece, tokensPerStep, decodeTps, saved });
     }
-    postMessage({ said: "ended", finishReason: stream.finishReason, stats: stream.stats.toJSON() });
+    const { finishReason, certainty, unsure } = stream;
+    postMessage({ said: "ended", finishReason, certainty, unsure, stats: stream.stats.toJSON() });
   },
 
   cancel() {

@@ -36,8 +36,6 @@ import { structureOf } from "./structure.js";
  * @property {boolean} [allowText]  beside `jsonSchema`: or the answer is words, which do not begin with { or [
  * @property {string | null} [regex]  the answer matches this regular expression
  * @property {string | null} [grammar]  the answer follows this grammar, in xgrammar's EBNF
- * @property {"split" | "merge" | "single"} [forced]  how forced tokens are fed: one per slot in one call of the base;
- *   merged into groups (not in modes "plain" and "verify"); or one call each
  */
 
 /**
@@ -73,7 +71,6 @@ const DEFAULTS = {
   regex: null,
   grammar: null,
   allowText: false,
-  forced: "split",
 };
 const KNOWN = [...Object.keys(DEFAULTS), "mode", "confidence"];
 const MOST = 2 ** 31 - 1;
@@ -93,10 +90,6 @@ export class Settings {
     this.maxTokens = o.maxTokens === null ? null : wholeIn("maxTokens", o.maxTokens, 1, MOST);
     this.confidence = o.confidence;
     this.mode = o.mode;
-    if (!["split", "merge", "single"].includes(o.forced)) {
-      throw new InputError(`forced must be "split", "merge" or "single", got ${safeRepr(o.forced)}`);
-    }
-    this.forced = o.forced;
     this.topProbabilities = o.topProbabilities;
     if (o.topProbabilities !== null) wholeIn("topProbabilities", o.topProbabilities, 0, MOST);
     this.minCertainty = o.minCertainty === null ? null : numberIn("minCertainty", o.minCertainty, 0, 1);

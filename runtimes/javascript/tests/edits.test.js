@@ -2,10 +2,12 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { AnswerRun } from "../loop/answer_run.js";
+import { CachedText } from "../loop/cached_text.js";
 import { Edits, keptWords } from "../loop/edits.js";
 import { Sampler } from "../loop/sampling.js";
 import { Settings } from "../loop/settings.js";
-import { Rules } from "../loop/step.js";
+import { Stats } from "../loop/stats.js";
 import { scripted } from "./scripted_backend.js";
 
 const golden = JSON.parse(readFileSync(new URL("../../../tests/data/edits.json", import.meta.url), "utf8"));
@@ -38,8 +40,9 @@ test("words that look like names, numbers or codes are kept", () => {
 });
 
 test("an answer without maxTokens takes its length from the text that it edits", () => {
-  const { info } = scripted("ab.").model;
-  const length = (/** @type {Sampler} */ sampler, options = {}) => new Rules(info, new Settings(options), sampler, [], null).maxTokens;
+  const text = new CachedText(scripted("ab.").backend);
+  const more = { words: null, stats: new Stats(), isCancelled: () => false };
+  const length = (/** @type {Sampler} */ sampler, options = {}) => new AnswerRun(text, new Settings(options), sampler, [], more).maxTokens;
   const { sampling } = new Settings({});
   const sampler = new Sampler(sampling, END + 1, null, 0, newEdits());
   sampler.begin([END, ...bytes("Earlier text"), END, ...bytes("Call 55"), END]);

@@ -20,32 +20,15 @@ describe("a structured answer", () => {
     assert.deepEqual([stream.stats.forcedTokens, stream.stats.baseCalls], [4, 0]);
   });
 
-  it("has them merged into groups, or read one by one, where that is asked for", async () => {
-    const groupsOf = async (/** @type {"merge" | "single"} */ forced, /** @type {string} */ script) => {
-      const { model, backend } = scripted(script, { maxGroupTokens: 2 });
-      const { groups, stats } = await model.generate("x", { regex: "abb(c|d)ef", forced });
-      assert.equal(stats.forcedTokens, 5);
-      return [groups, backend.fed];
-    };
-    assert.deepEqual(await groupsOf("merge", "zd"), [
-      [ids("ab"), ids("b"), ids("de"), ids("f")],
-      [[ids("x")], [ids("ab"), ids("b")]],
-    ]);
-    const [a, b] = [ids("a"), ids("b")];
-    assert.deepEqual(await groupsOf("single", "zzzd"), [
-      [a, b, ids("bd"), ids("e"), ids("f")], // a micro step may go on from a forced token
-      [[ids("x")], [a], [b], [ids("bd")], [ids("e")]],
-    ]);
-  });
-
   it("merges behind a forced token by what the base said of it", async () => {
-    const groupsAt = async (/** @type {number} */ confidence) => {
-      const chat = scripted("zbcbc").model.chat({ mode: "hybrid", forced: "single", confidence });
-      for await (const _ of chat.send("x", { regex: "a[b-d]{2}" }));
+    const groupsAt = async (/** @type {number} */ confidence, /** @type {string} */ script) => {
+      const chat = scripted(script).model.chat({ mode: "hybrid", confidence });
+      for await (const _ of chat.send("x", { regex: "[yz]a[b-d]{2}" }));
       return chat.groups.slice(1);
     };
-    assert.deepEqual(await groupsAt(0.7), [ids("abc")]); // 0.9 is as sure as 0.7 ** (1 / 3), for each of three
-    assert.deepEqual(await groupsAt(0.8), [ids("a"), ids("b"), ids("c")]); // and not as 0.8 ** (1 / 3)
+    // 0.9 is as sure as 0.7 ** (1 / 3), for each of three tokens, and not as 0.8 ** (1 / 3)
+    assert.deepEqual(await groupsAt(0.7, "zzbc"), [ids("z"), ids("ab"), ids("c")]);
+    assert.deepEqual(await groupsAt(0.8, "zzbbc"), [ids("z"), ids("a"), ids("b"), ids("c")]);
   });
 
   it("says all of its text when it ends, even what could begin a stop string", async () => {
@@ -189,7 +172,6 @@ describe("a structured answer", () => {
     assert.throws(() => model.stream("x", { regex: "a", grammar: "b" }), /give one of regex and grammar/);
     assert.throws(() => model.stream("x", { jsonSchema: "{" }), /jsonSchema is not plain JSON/);
     assert.throws(() => model.stream("x", { jsonSchema: [] }), /jsonSchema must be an object/);
-    assert.throws(() => model.stream("x", { regex: "a", forced: /** @type {any} */ ("all") }), /forced must be "split"/);
     assert.throws(() => model.stream("x", { jsonSchema: { schema: {}, strict: 1 } }), /strict must be true or false/);
     assert.throws(() => model.stream("x", { regex: " " }), /regex must be a text that says something/);
     assert.throws(() => model.stream("x", { regex: "a".repeat(70_000) }), /at most 65536 are taken/);

@@ -25,10 +25,11 @@ from helpers.toys.toy_bundles import (
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import ClosedError, ContextFullError
 from hamburger_edge.loop.backend import Backend
-from hamburger_edge.loop.engine import Decoding, Engine
+from hamburger_edge.loop.engine import Driver, Engine
+from hamburger_edge.loop.fixed_groups import groups_of_size
 from hamburger_edge.loop.ledger import Group, Ledger
 from hamburger_edge.loop.sampling import Sampler
-from hamburger_edge.loop.settings import SamplingSettings
+from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend
 from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
@@ -207,20 +208,22 @@ def test_full_cache_full_group_and_closed_backend_are_errors(pair: Pair) -> None
 
 @pytest.mark.parametrize("pair", GGUF, indirect=True)
 def test_greedy_tokens_equal_pytorch_with_groups_of_each_length(pair: Pair) -> None:
-    def generate(backend: Backend, decoding: Decoding) -> list[Group]:
+    def generate(backend: Backend, decoding: Decoding, driver: Driver | None) -> list[Group]:
         info = backend.info
         sampler = Sampler(SamplingSettings(), info.vocab_size, info.draft_vocab, top_probabilities=None)
         sampler.begin(token for group in PROMPT for token in group)
-        return [step.tokens for step in Engine(backend).run(PROMPT, decoding, sampler, reuse="none")]
+        steps = Engine(backend).run(PROMPT, decoding, sampler, reuse="none", driver=driver)
+        return [step.tokens for step in steps]
 
     sizes = set()
-    for decoding in (
-        *(Decoding(16, force_group=size, ignore_eos=True) for size in (1, 2, 3, 4)),
-        Decoding(16, confidence=0.5, ignore_eos=True),
-        Decoding(16, confidence=0.3, mode="hybrid", ignore_eos=True),
-        Decoding(16, force_group=4, mode="verify", ignore_eos=True),
-    ):
-        groups, expected = (generate(backend, decoding) for backend in pair)
+    cases: list[tuple[Decoding, Driver | None]] = [
+        *((Decoding(16, ignore_eos=True), groups_of_size(size)) for size in (1, 2, 3, 4)),
+        (Decoding(16, confidence=0.5, ignore_eos=True), None),
+        (Decoding(16, confidence=0.3, mode="hybrid", ignore_eos=True), None),
+        (Decoding(16, confidence=0.0, mode="verify", ignore_eos=True), None),
+    ]
+    for decoding, driver in cases:
+        groups, expected = (generate(backend, decoding, driver) for backend in pair)
         assert groups == expected
         sizes |= {len(group) for group in groups}
     assert sizes == {1, 2, 3, 4}

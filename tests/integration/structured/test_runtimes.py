@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from hamburger_edge import Model, load
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.loop.dial import MODES
 from hamburger_edge.runtimes.torch.torch_backend import TorchBackend
 
 pytest.importorskip("llama_cpp")
 
 RUNTIMES = ("onnx", "torch", "llamacpp")
-# Each mode with each way to feed forced tokens and each temperature, in pairs over the runtimes.
-PAIRS = [("plain", "split", 1.2), ("merge", "merge", 0.0), ("hybrid", "split", 0.0), ("verify", "merge", 1.2)]
+# Each mode, with and without sampling.
+PAIRS = [("plain", 1.2), ("merge", 0.0), ("hybrid", 0.0), ("verify", 1.2)]
 ORDER = {
     "type": "object",
     "properties": {
@@ -68,13 +69,12 @@ def test_structured_answer_is_equal_on_each_runtime(
         check(schema, first.text)
 
 
-@pytest.mark.parametrize(("mode", "forced", "temperature"), PAIRS)
+@pytest.mark.parametrize(("mode", "temperature"), PAIRS)
 def test_cut_structured_answer_continues_to_same_text(
-    model: Model, mode: str, forced: str, temperature: float, tmp_path: Path
+    model: Model, mode: str, temperature: float, tmp_path: Path
 ) -> None:
     """Cut after each 1, 3 or 7 tokens, with and without a saved session."""
-    options: dict[str, Any] = {"confidence": 1, "temperature": temperature, "seed": 4}
-    options |= {"mode": mode, "forced": forced}
+    options: dict[str, Any] = {"confidence": 1, "temperature": temperature, "seed": 4, "mode": mode}
     straight = model.chat(**options, max_tokens=200)
     check(ORDER, straight.send("hello", json_schema=ORDER).result().text)
     for step in (1, 3, 7):
@@ -93,11 +93,9 @@ def test_cut_structured_answer_continues_to_same_text(
         assert chat._sampling.state() == straight._sampling.state()
 
 
-@pytest.mark.parametrize(("mode", "forced"), [pair[:2] for pair in PAIRS])
-def test_stop_string_cuts_a_structure_and_the_conversation_continues(
-    model: Model, mode: str, forced: str
-) -> None:
-    options: dict[str, Any] = {"mode": mode, "forced": forced, "max_tokens": 200}
+@pytest.mark.parametrize("mode", MODES)
+def test_stop_string_cuts_a_structure_and_the_conversation_continues(model: Model, mode: str) -> None:
+    options: dict[str, Any] = {"mode": mode, "max_tokens": 200}
     options["confidence"] = 1.0 if mode == "plain" else 0.2
     whole = model.generate("hello", json_schema=ORDER, **options).text
     for stop in ('"text"', '": "', "count", "}"):

@@ -63,6 +63,11 @@ TUNING = replace(
 COMMAND = ["tune", "--threads", "1"]
 
 
+def write_sentences(path: Path) -> str:
+    path.write_text("".join(json.dumps({"prompt": f"hello {number}"}) + "\n" for number in range(60)))
+    return str(path)
+
+
 @pytest.fixture(scope="module")
 def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a base, examples and a recipe, in which `tune` has run."""
@@ -73,6 +78,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
         held_out=str(write_examples(folder / "held_out.jsonl", 120, seed=1)),
         precision="fp32",
         more_answers=20,
+        off_topic=write_sentences(folder / "other.jsonl"),
         evaluation=EvaluationPlan(prompts=120, points=50.0, confidences=(0.0,)),
         tuning=TUNING,
         graft=GRAFT,
@@ -128,6 +134,23 @@ def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
     assert looks
     assert all(0 <= right <= 1 for right in looks)
     assert abs(looks[-1] - figures["plain"]["score"]) <= 0.5  # of other prompts, before the graft
+
+
+def test_certainty_is_fitted_to_other_prompts_and_stands_on_the_card(task: Path) -> None:
+    report = json.loads((task / "figures.json").read_text())["certainty"]
+    assert 10 <= report["fitted"] < 100  # of the calibration part and the held-out part of the examples
+    assert report["judged"] == 120
+    assert [row["share"] for row in report["answered"]] == [1, 0.9, 0.8, 0.7, 0.5]
+    assert all(0 <= row["off_topic"] <= 1 for row in report["answered"])
+    card = (task / "made" / "README.md").read_text()
+    assert "| answered | certainty at least | right | off-topic passing |" in card
+    assert f"Warning: {report['fitted']} prompts fit the certainty and 120 judge it" in card
+    assert "min_certainty" in card
+    assert "](reliability.svg)" in card
+    assert (task / "made" / "reliability.svg").read_text().startswith("<svg")
+    assert load_checkpoint(task / "made").manifest["certainty"] == report["certainty"]
+    with load(task / "made.work" / "bundle") as model:
+        assert model.generate("say abc 1").certainty is not None
 
 
 def test_checkpoint_and_bundle_recommend_it(task: Path) -> None:

@@ -77,15 +77,14 @@ def test_variants_and_who_is_compared() -> None:
     assert RequestPlan().variants == ("plain", "merge-0.95", "merge-0.9", "merge-0.8", "verify")
     own = RequestPlan(recommended="merge-0.7")
     assert own.variants == ("merge-0.7", "plain", "merge-0.95", "merge-0.9", "merge-0.8", "verify")
-    assert RequestPlan(schema=SCHEMA, recommended="verify").variants[0] == "verify+merge"
+    assert RequestPlan(schema=SCHEMA, recommended="verify").variants[0] == "verify+split"
     assert RequestPlan(settings=("merge-0.6",), recommended="merge-0.7").variants == ("merge-0.6",)
     plan = RequestPlan(schema=SCHEMA, settings=("merge-0.9", "plain"))
-    usual = ("+merge", "+split", "+single", "")
-    assert plan.variants == tuple(f"{each}{forced}" for each in ("merge-0.9", "plain") for forced in usual)
-    assert RequestPlan(schema=SCHEMA).variants[-1] == "plain+split"
-    names = ["onnx@merge-0.9+merge", "onnx@merge-0.9+single", "onnx@merge-0.9", "onnx@plain", "peer"]
+    assert plan.variants == ("merge-0.9+split", "merge-0.9", "plain+split", "plain", "plain+single")
+    assert RequestPlan(schema=SCHEMA).variants[-2:] == ("plain+split", "plain+single")
+    names = ["onnx@merge-0.9+split", "onnx@plain+single", "onnx@merge-0.9", "onnx@plain", "peer"]
     assert pairs(names) == [
-        ("onnx@merge-0.9+merge", "onnx@merge-0.9+single"),
+        ("onnx@merge-0.9+split", "onnx@plain+single"),
         ("onnx@merge-0.9", "onnx@plain"),
         *((name, "peer") for name in names[:-1]),
     ]
@@ -113,7 +112,7 @@ def test_everybody_answers_every_request_in_turns(tokenizer: Tokenizer) -> None:
     """And one that fails is skipped."""
     pytest.importorskip("jsonschema")
     prompts = [Prompt("one", '{"n": 7}'), Prompt("two", "something else"), Prompt("three")]
-    plan = RequestPlan(schema=SCHEMA, only=("onnx@merge-0.8+split", "onnx@merge-0.8+single", "genai", "lost"))
+    plan = RequestPlan(schema=SCHEMA, only=("onnx@merge-0.8+split", "onnx@plain+single", "genai", "lost"))
     template = ChatTemplate.preset("chatml")
     asked = requests(prompts, tokenizer, template, most=20, eos_ids=(EOS,), schema=plan.schema)
     said, log = [*tokenizer.encode('{"n": 7}'), EOS], list[Any]()
@@ -127,7 +126,7 @@ def test_everybody_answers_every_request_in_turns(tokenizer: Tokenizer) -> None:
     bench = RequestBench(source(), plan, prompts, asked, tokenizer, start=lambda name, *_: contenders[name])
     report = bench.run(programs)
     assert all(each.closed for each in contenders.values())
-    variants = ["merge-0.8+split", "merge-0.8+single", ""]
+    variants = ["merge-0.8+split", "plain+single", ""]
     order = [asked[number].prompt for number in (0, 1, 2, 0)]  # the first warms up
     assert log == [(variant, prompt) for prompt in order for variant in variants]
     assert report.skipped == [{"name": "lost", "why": "it fell over"}]
@@ -135,7 +134,7 @@ def test_everybody_answers_every_request_in_turns(tokenizer: Tokenizer) -> None:
     data = report.to_json()
     assert json.loads(json.dumps(data)) == data
     rows = {row["name"]: row for row in data["results"]}
-    assert list(rows) == ["onnx@merge-0.8+split", "onnx@merge-0.8+single", "genai"]
+    assert list(rows) == ["onnx@merge-0.8+split", "onnx@plain+single", "genai"]
     split, genai = rows["onnx@merge-0.8+split"], rows["genai"]
     length = len(said)
     assert split["request_ms"]["median"] == pytest.approx(10 * length)
@@ -146,7 +145,7 @@ def test_everybody_answers_every_request_in_turns(tokenizer: Tokenizer) -> None:
     assert (split["valid"], split["right"]) == (1, 0.5)  # of the two prompts that have an answer
     assert (genai["valid"], genai["right"], genai["forced_share"]) == (0, 0, None)
     ratios = {(each["a"], each["b"]): each for each in data["ratios"]}
-    assert ratios["onnx@merge-0.8+split", "onnx@merge-0.8+single"]["request"]["median"] == pytest.approx(1)
+    assert ratios["onnx@merge-0.8+split", "onnx@plain+single"]["request"]["median"] == pytest.approx(1)
     beside = ratios["onnx@merge-0.8+split", "genai"]
     assert beside["token"]["median"] == pytest.approx(4)
     assert beside["request"]["median"] == pytest.approx(4 * genai["tokens"] / length)

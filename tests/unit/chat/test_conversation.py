@@ -72,7 +72,7 @@ def test_another_use_of_the_same_words_is_not_taken_for_this_chat(model: Model) 
     model.backend.eos_rate, model.backend.agreement, model.backend.p_stop = 0.0, 1.0, 1.0
     chat = model.chat(max_tokens=8)  # single tokens, because the stop head says so
     list(chat.send("x"))
-    model.generate(tokens_of(chat.groups)[:-8], max_tokens=8, force_group=4)  # the same text, merged
+    model.generate(tokens_of(chat.groups)[:-8], max_tokens=8, mode="merge", confidence=0.0)  # merged
     list(chat.send("y"))
     assert all(len(group) == 1 for group in chat.groups)
 
@@ -152,7 +152,9 @@ def test_what_a_stop_string_drops_was_never_drawn(model: Model) -> None:
     model.backend.eos_rate = 0.0
     short = 0
     for seed in range(30):
-        chat = model.chat(temperature=1.0, seed=seed, force_group=4, stop=["e", "t"], max_tokens=200)
+        chat = model.chat(
+            mode="merge", confidence=0.0, temperature=0.3, seed=seed, stop=["e", "t"], max_tokens=200
+        )
         answer = chat.send("x").result()
         said = answer.tokens
         assert tokens_of(chat.groups)[-len(said) :] == said == chat._sampling.answer

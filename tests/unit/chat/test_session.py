@@ -209,6 +209,13 @@ def test_impossible_headers_are_refused(model: Model, saved: Path, change: dict[
     assert model.generate("still fine", max_tokens=2).tokens
 
 
+def test_session_with_former_options_continues(model: Model, saved: Path) -> None:
+    header, snapshot = session_file.read(saved, ANY)
+    header["options"] |= {"forced": "split", "force_group": None}
+    session_file.write(saved, header, snapshot, ANY)
+    assert model.resume(saved).send("and more", max_tokens=2).result().tokens
+
+
 def test_arrays_are_bounded_before_they_are_allocated(saved: Path) -> None:
     """Overlapping ones, too: they have to fill the file, each byte once."""
     header, _ = session_file.read(saved, ANY)

@@ -90,7 +90,6 @@ BAD_INPUT = [  # and what the line names
     (["inspect", "{broken}"], "broken"),
     (["export", "{nowhere}", "-o", "{new}"], "nowhere: there is no such folder"),
     (["export", "{broken}", "-o", "{new}"], "broken"),
-    (["export", "tiny", "-o", "{new}", "--recipe", "{nowhere}.toml"], "nowhere.toml: cannot be read"),
     (["export", "tiny", "-o", "{new}", "--cache-slots", "100"], "cache_slots is"),
     (["fetch", "no-such-model"], "no-such-model"),
     (["cache", "--clear", "no-such-entry"], "is not in the cache folder"),

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.scripted_backend import info
+from helpers.scripted_backend import ScriptedBackend
 
+from hamburger_edge.loop.answer_run import AnswerRun
+from hamburger_edge.loop.cached_text import CachedText
 from hamburger_edge.loop.edits import Edits, kept_words
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
-from hamburger_edge.loop.step import Rules
+from hamburger_edge.loop.stats import Stats
+from hamburger_edge.loop.turns import Flag
 
 END = 256  # bytes are tokens here
 # the same for the JavaScript runtime
@@ -88,7 +91,9 @@ def test_an_answer_without_max_tokens_takes_its_length_from_the_text_that_it_edi
     """The rules let an answer insert letters for ever: it went on for 256 tokens."""
 
     def length(source: Sampler, **decoding: Any) -> int:
-        return Rules(info(), Decoding(**decoding), source, [5]).max_tokens
+        text = CachedText(ScriptedBackend())
+        more: dict[str, Any] = {"words": None, "stats": Stats(), "cancel": Flag()}
+        return AnswerRun(text, Decoding(**decoding), source, [5], **more).max_tokens
 
     editing = sampler()
     assert length(editing) == 2 * len("Call 55") + 8

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hamburger_edge.loop.backend import ModelInfo
 from hamburger_edge.loop.drafting import Costs
 from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.fixed_groups import groups_of_size
 
 
 @settings(max_examples=150)
@@ -26,15 +27,15 @@ from hamburger_edge.loop.engine import Engine
     st.integers(1, 9),
 )
 def test_grouping_never_changes_the_text(
-    prompt: list[int], shape: ModelInfo, decoding: dict[str, Any], force: int, eos_rate: float, chunk: int
+    prompt: list[int], shape: ModelInfo, decoding: dict[str, Any], fixed: int, eos_rate: float, chunk: int
 ) -> None:
     backend = ScriptedBackend(shape, eos_rate=eos_rate)
     engine = Engine(backend, chunk=chunk)
-    forced = min(force, shape.max_group_tokens) or None
-    steps, stats = run(engine, prompt, force_group=forced, **decoding)
+    size = min(fixed, shape.max_group_tokens) or None
+    steps, stats = run(engine, prompt, driver=groups_of_size(size) if size else None, **decoding)
     expected = backend.plain(prompt, decoding["max_tokens"])
     assert said(steps) == expected
-    assert all(1 <= len(step.tokens) <= (forced or shape.max_group_tokens) for step in steps)
+    assert all(1 <= len(step.tokens) <= (size or shape.max_group_tokens) for step in steps)
     assert [step.finish_reason for step in steps[:-1]] == [None] * (len(steps) - 1)
     assert steps[-1].finish_reason == ("eos" if expected[-1] == EOS else "length")
     check_the_books(engine, prompt, steps)
@@ -159,10 +160,10 @@ def test_which_micro_tokens_are_tried_and_which_join(
         (1.0, {"confidence": 0.0}, 4),
         (0.0, {"confidence": 1.0}, 1),
         (0.5, {"confidence": 0.5}, 4),
-        (1.0, {"confidence": 1.0, "force_group": 3}, 3),
+        (1.0, {"confidence": 1.0, "driver": groups_of_size(3)}, 3),
     ],
 )
-def test_confidence_or_force_decides_the_size_of_groups(
+def test_confidence_or_driver_decides_the_size_of_groups(
     p_stop: float, options: dict[str, Any], size: int
 ) -> None:
     """The micro decoder is not asked for what joins no group."""

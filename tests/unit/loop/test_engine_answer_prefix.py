@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.fixed_groups import groups_of_size
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.loop.step import Step
@@ -81,7 +82,7 @@ def test_where_it_does_not_hold_nothing_is_said(mode: str) -> None:
     "how",
     [
         {"confidence": 1.0},
-        {"mode": "merge", "force_group": 2},
+        {"mode": "merge", "driver": groups_of_size(2)},
         {"sampling": {"logit_bias": {39: -100}}},
         {"mode": "verify", "sampling": {"logit_bias": {38: 0.5}}},
         {"mode": "merge", "sampling": {"repetition_penalty": 1.1}},

@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hamburger_edge.loop.backend import MicroReadout, ModelInfo
-from hamburger_edge.loop.engine import REREAD, Engine
+from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.loop.step import Step
 from hamburger_edge.loop.turns import Flag
+from hamburger_edge.loop.verify import REREAD
 
 SURE, UNSURE = 1e4, 0.1  # what the toy language's scores are multiplied by
 
@@ -128,12 +129,6 @@ def test_what_nobody_checks_cannot_end_a_draft() -> None:
     steps, _ = run(Engine(backend), mode="hybrid", confidence=0.3, max_tokens=60)
     assert [step.groups for step in steps] == [(step.tokens,) for step in steps]
     assert {len(step.tokens) for step in steps} == {4}
-
-
-def test_groups_that_are_forced_are_merged_whatever_the_stop_head_says() -> None:
-    backend = ScriptedBackend(info(stop_rule="after"), p_stop=0.9, eos_rate=0.0)
-    steps, _ = run(Engine(backend), mode="hybrid", force_group=3, max_tokens=30)
-    assert {len(group) for step in steps for group in step.groups} == {3}
 
 
 def test_by_rule_before_the_step_before_vouches() -> None:

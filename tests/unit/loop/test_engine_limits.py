@@ -56,8 +56,6 @@ def test_context_runs_out_while_answering(
         ({"max_tokens": 0}, "max_tokens"),
         ({"confidence": 2}, "confidence"),
         ({"mode": "hope"}, "mode"),
-        ({"force_group": 0}, "force_group"),
-        ({"force_group": 5}, "force_group"),
         ({"prompt": []}, "empty"),
     ],
 )

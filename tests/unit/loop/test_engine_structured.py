@@ -17,6 +17,7 @@ from helpers.toys.chat_models import toy_model
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from hamburger_edge.benchmarks.requests.our_answers import single
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import MODES
@@ -58,8 +59,9 @@ class Loop:
         settings = SamplingSettings(**(sampling or {}))
         sampler = Sampler(settings, backend.info.vocab_size, draft_vocab, grammar=grammar)
         sampler.begin(prompt)
-        engine, stats = Engine(backend), Stats()
-        steps = list(engine.run([(token,) for token in prompt], Decoding(**options), sampler, stats=stats))
+        engine, stats, driver = Engine(backend), Stats(), options.pop("driver", None)
+        groups = [(token,) for token in prompt]
+        steps = list(engine.run(groups, Decoding(**options), sampler, stats=stats, driver=driver))
         check_the_books(engine, [*prompt], steps)
         assert stats.forced_tokens == sum(step.forced for step in steps)
         return steps, stats, sampler, engine
@@ -110,21 +112,6 @@ def test_a_run_of_forced_tokens_rides_in_one_call(loop: Loop, options: dict[str,
     assert len(steps[0].tokens) == (1 + run_length if "mode" in options else 1)
 
 
-def test_one_by_one_every_token_has_a_call_of_its_own(loop: Loop) -> None:
-    backend = loop.backend()
-    _steps, stats, *_ = loop.run(backend, DIGITS, forced="single", confidence=1)
-    assert backend.macro_calls == [len(PROMPT)] + [1] * (stats.tokens - 1)
-
-
-@pytest.mark.parametrize("mode", ["merge", "hybrid"])
-def test_merged_forced_tokens_fill_groups(loop: Loop, mode: str) -> None:
-    backend = loop.backend(p_stop=0.0)
-    loop.run(backend, DIGITS, forced="merge", mode=mode, confidence=0.0)
-    slots = backend.context[len(PROMPT) :]
-    assert len(slots[0]) == max(map(len, slots)) == backend.info.max_group_tokens  # the digit, and the run
-    assert backend.macro_calls == [len(PROMPT), len(slots)]
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_a_run_longer_than_a_call_may_be_takes_several(loop: Loop, mode: str) -> None:
     backend = loop.backend(cache_slots=2000, context_length=2000)
@@ -147,9 +134,7 @@ def test_a_full_cache_ends_a_forced_run(loop: Loop) -> None:
 def test_complete_answers_follow_their_schema(loop: Loop, mode: str, data: st.DataObject) -> None:
     schema = data.draw(schemas)
     options = {
-        "forced": data.draw(st.sampled_from(["split", "merge", "single"])),
         "confidence": data.draw(st.sampled_from([0.0, 0.5, 1.0])),
-        "force_group": data.draw(st.sampled_from([None, None, 1, 2, 3, 4])),
         "max_tokens": data.draw(st.sampled_from([7, 300])),
     }
     sampling = {"temperature": data.draw(st.sampled_from([0.0, 1.0])), "seed": 3, "frequency_penalty": 0.3}
@@ -186,11 +171,10 @@ def test_how_forced_tokens_are_fed_does_not_change_plain_decoding(
     """At confidence 1 and in verify mode, with the same draws."""
     plain = None
     for options in (
-        {"confidence": 1, "forced": "single"},
-        {"confidence": 1, "forced": "split"},
-        {"confidence": 1, "forced": "merge"},
+        {"confidence": 1, "driver": single},
+        {"confidence": 1},
+        {"mode": "verify", "confidence": 1},
         {"mode": "verify", "confidence": 0.3},
-        {"mode": "verify", "confidence": 0.3, "forced": "single"},
     ):
         backend = loop.backend(cache_slots=2000, context_length=2000)
         sampling = {"temperature": temperature, "seed": 5}

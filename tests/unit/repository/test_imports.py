@@ -64,9 +64,10 @@ DIRECTION = {
     "benchmarks.requests": {*APP, "benchmarks", "benchmarks.speed", "evaluation"},
     "benchmarks.peers.serving": {*CORE, "benchmarks", "benchmarks.peers", "benchmarks.speed", "evaluation"},
     "tuning": {*APP, *TRAINING, "evaluation"},
-    "serve": APP,
+    "serve": {*APP, "models.checkpoints"},
     "integrations": {*APP, *NETWORKS, "runtimes.torch", "evaluation"},
     "integrations.optimum_commands": {*GROUND, "cli.commands"},
+    "integrations.pyinstaller_hooks": {"runtimes.onnx"},
     "cli": {*APP, "cli.commands"},
     "cli.commands": {
         *{"cli", *APP, *TRAINING, "tuning", "serve", "export", "export.parity", "runtimes.torch"},

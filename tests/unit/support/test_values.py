@@ -66,10 +66,10 @@ def test_options_of_loading(odd: str, bundle: Path) -> None:
 
 
 ANSWER: dict[str, tuple[str, ...]] = {  # option -> what is possible, or for a grammar's compiler to refuse
-    **dict.fromkeys(("confidence", "force_group", "max_tokens", "temperature", "seed"), ("one",)),
+    **dict.fromkeys(("confidence", "max_tokens", "temperature", "seed"), ("one",)),
     **dict.fromkeys(("top_k", "top_p", "min_p", "repetition_penalty", "top_probabilities"), ("one",)),
     **dict.fromkeys(("presence_penalty", "frequency_penalty"), ("one", "minus one")),
-    **dict.fromkeys(("mode", "forced", "ignore_eos", "logit_bias", "unheard of"), ()),
+    **dict.fromkeys(("mode", "ignore_eos", "logit_bias", "unheard of"), ()),
     **dict.fromkeys(("regex", "grammar"), ("lines",)),
     "json_schema": ("dictionary",),
     "stop": ("list", "text", "lines", "half a character"),

@@ -74,8 +74,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def home_parser() -> HomeParser:
-    return HomeParser(json.loads((HERE / "home.json").read_text("utf-8")))
+def read_home() -> dict[str, Any]:
+    return dict(json.loads((HERE / "home.json").read_text("utf-8")))
 
 
 def scores(
@@ -100,15 +100,31 @@ def table(found: Mapping[str, Score]) -> str:
     )
 
 
-def asked(bundle: str, mode: str | None, rows: Sequence[Mapping[str, Any]]) -> list[Calls]:
-    """Return a bundle's calls; an answer that is no calls counts as a call of nothing."""
+def bundle_calls(
+    bundle: str, mode: str | None, rows: Sequence[Mapping[str, Any]], home: Mapping[str, Any] | None
+) -> list[Calls]:
+    """Return a bundle's calls, with the names of `home` as the only values if it is given.
+
+    A bundle without tools answers as answers.py writes; another answer counts as a call of no function.
+    """
     dial: dict[str, Any] = {"mode": mode} if mode else {}
-    answers: list[Calls] = []
-    with hamburger_edge.load(bundle) as model:
-        for row in rows:
-            answer = model.generate(row["prompt"], max_tokens=200, reuse_prefix=False, **dial).text
-            answers.append(read_answer(answer, calls_of))
-    return answers
+    with hamburger_edge.load(bundle) as loaded:
+        model: Any = loaded
+        if getattr(model, "tools", None) is not None:
+            names = limits(home) if home else None
+            answers = [model.call(row["prompt"], names=names, **dial) for row in rows]
+            return [[{"name": call.name, "arguments": call.arguments} for call in calls] for calls in answers]
+        texts = [
+            model.generate(row["prompt"], max_tokens=200, reuse_prefix=False, **dial).text for row in rows
+        ]
+    return [read_answer(text, calls_of) for text in texts]
+
+
+def limits(home: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the rooms and floors of a home, and its devices for the functions that take any of them."""
+    devices = [name for names in home["name"].values() for name in names]
+    functions = ("HassTurnOn", "HassTurnOff", "HassGetState")
+    return {"area": home["area"], "floor": home["floor"], **{f"{name}.name": devices for name in functions}}
 
 
 def read_answer(answer: str, read: Callable[[str], Calls]) -> Calls:
@@ -124,19 +140,23 @@ def main() -> None:
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--parser", action="store_true", help="judge Home Assistant's parser")
-    source.add_argument("--bundle", help="judge a bundle tuned to the rows of generate.py --answers")
+    source.add_argument("--bundle", help="judge a bundle tuned to the rows of generate.py")
     source.add_argument("--calls", type=Path, help="judge lines of calls, one for each row")
     parser.add_argument("--mode", choices=("plain", "verify", "hybrid", "merge"))
+    parser.add_argument(
+        "--names", action="store_true", help="limit a bundle's rooms and devices to those in home.json"
+    )
     parser.add_argument("--rows", type=Path, default=BY_HAND, help="other rows of prompt and calls")
     parser.add_argument("--wrong", type=Path, help="file for the rows that are not right")
     options = parser.parse_args()
-    rows, rival = read_rows(options.rows), home_parser()
+    rows, home = read_rows(options.rows), read_home()
+    rival = HomeParser(home)
     if options.parser:
         answers: list[Calls] = [rival.calls(row["prompt"]) for row in rows]
     elif options.calls:
         answers = [row["calls"] for row in read_rows(options.calls)]
     else:
-        answers = asked(options.bundle, options.mode, rows)
+        answers = bundle_calls(options.bundle, options.mode, rows, home if options.names else None)
     print(table(scores(rows, answers, rival)))
     if options.wrong:
         wrong = (

@@ -1,0 +1,156 @@
+// Drafts of mode verify: the base's token, then forced, guessed or micro tokens while another one pays.
+//
+// `stands` is the probability that the base keeps the whole draft, `worth` what a kept token saves on average. Costs are in
+// units of a base call. A micro step may save a call:
+//
+//     micro step   runs if   stands * (1 - pStop) > cost of its micro steps + cost of a row
+//     token        joins if  worth * stands * p >= cost of a row, or if it is merged, without a row
+import { Drafter, MOST, USUAL_COSTS, worthOfToken } from "./drafting.js";
+import { MicroSteps, logChance } from "./micro_steps.js";
+import { stepToken } from "./step.js";
+
+/** @import { AnswerRun, Row } from "./answer_run.js" */
+/** @import { Slot, StepToken } from "./step.js" */
+
+// A guess with at least this probability is taken without a micro step.
+const SURE = 0.9;
+// Most tokens that the micro decoder may read to propose the next one. With more of them, a macro step is cheaper.
+const CATCH_UP = 2;
+
+/**
+ * @typedef {object} Merging
+ * @property {(floor: number, slot: Slot) => boolean} merges  whether a token whose probability has this lower bound joins
+ *   the slot, unchecked
+ */
+
+/** The drafts of one answer: what they cost and save, and their guesses. */
+export class Drafts {
+  /** @param {AnswerRun} run @param {Merging | null} merging */
+  constructor(run, merging) {
+    const { info, sampler, settings } = run;
+    this.run = run;
+    this.merging = merging;
+    this.costs = info.draftCosts ?? USUAL_COSTS;
+    this.worth = worthOfToken(info.draftIndex ?? null, this.costs);
+    const guesses = settings.confidence < 1; // at confidence 1 a draft holds forced tokens only
+    this.drafter = guesses ? new Drafter(run.prompt, info.draftIndex ?? null, run.words, sampler.copies) : null;
+    this.microLimit = sampler.microUsable ? info.maxGroupTokens : 1;
+  }
+
+  /** Return a draft of at most `room` tokens, by slot. @param {Row} row @param {number} room @returns {Promise<Slot[]>} */
+  async grow(row, room) {
+    const draft = new Draft(this, row, Math.min(room, this.run.tokensLeft));
+    do {
+      await this.run.sampler.look();
+    } while (!this.run.endsWith(draft.tokens[draft.tokens.length - 1]) && (await draft.addToken()));
+    return draft.slots;
+  }
+
+  /** Record that the base kept the first `kept` tokens of the draft. @param {number} kept */
+  settle(kept) {
+    this.drafter?.settle(kept - 1);
+  }
+}
+
+/** A draft in progress. */
+class Draft {
+  #drafts;
+  #sampler;
+  #room;
+  #micro;
+  #stands = 1;
+
+  /** @param {Drafts} drafts @param {Row} row @param {number} room */
+  constructor(drafts, row, room) {
+    this.#drafts = drafts;
+    this.#sampler = drafts.run.sampler;
+    this.#room = room;
+    this.#micro = new MicroSteps(drafts.run, row);
+    const isForced = this.#sampler.forced !== null;
+    const first = stepToken(this.#sampler.choose(row.logits), { pStop: isForced ? 0 : row.pStop, isForced });
+    this.tokens = [first.token];
+    /** @type {Slot[]} */
+    this.slots = [[first]];
+    drafts.drafter?.begin();
+  }
+
+  /** Add a token, or return false if the draft ends. @returns {Promise<boolean>} */
+  async addToken() {
+    if (this.tokens.length >= this.#room) return false;
+    if (this.#sampler.forced !== null) return this.#addForced();
+    const { drafter } = this.#drafts;
+    if (!drafter || this.tokens.length > MOST) return false;
+    return this.#addLikelier(drafter);
+  }
+
+  #addForced() {
+    if (this.#sampler.forbidsForced) return false; // the base may reject the draft before this forbidden token
+    this.#append(stepToken(this.#sampler.chooseForced(), { isForced: true }), false);
+    return true;
+  }
+
+  /** Add the likelier of a guess and a micro token, if it pays. @param {Drafter} drafter */
+  async #addLikelier(drafter) {
+    const sampler = this.#sampler;
+    const guess = drafter.guess(sampler.answer);
+    const cost = this.#microCost;
+    const isUnsure = !guess || guess.chance < SURE;
+    const saved = this.#stands * (1 - this.#micro.pStop);
+    if (isUnsure && cost !== null && saved > cost + this.#drafts.costs.row) {
+      const { logits, chance } = await this.#micro.scores(this.tokens);
+      if (!guess || chance > guess.chance) return this.#addMicro(logits, chance);
+    }
+    if (!guess) return false;
+    const floor = sampler.adjusts ? 0 : guess.floor; // guesses know no penalties, biases or bans
+    const logprob = logChance(guess.chance);
+    if (!this.#pays(guess.chance, floor) || !sampler.propose(guess.token, logprob)) return false;
+    const token = stepToken({ token: guess.token, probability: guess.chance }, { logprob });
+    this.#join(token, floor, guess.chance, guess.place);
+    return true;
+  }
+
+  /** @param {Float32Array} logits @param {number} chance */
+  #addMicro(logits, chance) {
+    const logprob = logChance(chance);
+    const choice = this.#pays(chance, chance) ? this.#sampler.chooseMicro(logits, logprob) : null;
+    if (!choice) return false;
+    const floor = choice.token === this.#sampler.judged(logits) ? chance : 0;
+    this.#join(stepToken(choice, { pStop: this.#micro.pStop, logprob }), floor, chance);
+    return true;
+  }
+
+  /** Cost of the next micro token; null if there can be none. */
+  get #microCost() {
+    const { microLimit, costs } = this.#drafts;
+    const behind = this.#micro.behind(this.tokens.length);
+    const isFull = this.tokens.length >= Math.min(microLimit, this.#room);
+    if (isFull || behind > CATCH_UP || !this.#sampler.microOpen) return null;
+    return behind * costs.micro;
+  }
+
+  /** @param {number} floor */
+  #merges(floor) {
+    return this.#drafts.merging?.merges(floor, this.slots[this.slots.length - 1]) ?? false;
+  }
+
+  /** Whether another token saves its row; a merged one has none. @param {number} chance @param {number} floor */
+  #pays(chance, floor) {
+    const { worth, costs } = this.#drafts;
+    return this.#merges(floor) || worth * this.#stands * chance >= costs.row;
+  }
+
+  /** @param {StepToken} token @param {number} floor @param {number} chance @param {number} [place] */
+  #join(token, floor, chance, place = -1) {
+    const isMerged = this.#merges(floor);
+    if (!isMerged) this.#stands *= chance;
+    this.#append(token, isMerged, place);
+  }
+
+  /** @param {StepToken} token @param {boolean} isMerged @param {number} [place] */
+  #append(token, isMerged, place = -1) {
+    if (isMerged) this.slots[this.slots.length - 1].push(token);
+    else this.slots.push([token]);
+    this.tokens.push(token.token);
+    this.#drafts.drafter?.add(place);
+  }
+}
