@@ -85,15 +85,9 @@ def write_graphs(
 def plan_graphs(checkpoint: Checkpoint, options: ExportOptions) -> GraphPlan:
     model, portable = checkpoint.model, options.flavor == "portable"
     config = model.config
-    precision = make_plan(
-        options.precision,
-        block_size=options.block_size,
-        keep_head=options.keep_head,
-        prefer=options.prefer,
-        packed=not portable,
-    )
+    precision = make_plan(options.precision, packed=not portable)
     if not portable:
-        precision = fit_plan(precision, model, tiers=options.keep_head is None)
+        precision = fit_plan(precision, model)
         if config.base.head_dim % 16:
             raise ConfigError(
                 f"heads of {config.base.head_dim} do not fit ONNX Runtime's fused attention (multiples of "

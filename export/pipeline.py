@@ -142,7 +142,7 @@ def _add_gguf(
     progress: Progress,
 ) -> Manifest:
     """Write the GGUF files, beside the graphs of a manifest or alone."""
-    plan = make_gguf_plan(options.gguf_precision or options.precision)
+    plan = make_gguf_plan(options.gguf_type)
     part = write_gguf(checkpoint, folder, plan=plan, progress=progress)
     progress("hashing", 0, 0)
     if manifest is None:

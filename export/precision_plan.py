@@ -16,6 +16,7 @@ from hamburger_edge.bundle.manifest import Precision, PrecisionPlan
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.graphs.modules import Vocabulary, own_structure
 from hamburger_edge.export.graphs.portable import PortableBlockForm
+from hamburger_edge.export.options import FAST
 from hamburger_edge.export.quantization.activation_ranges import ActivationRanges
 from hamburger_edge.export.quantization.block_quantizer import quantize
 from hamburger_edge.export.quantization.column_forms import ColumnForm, InputScale, TableForm
@@ -51,47 +52,45 @@ NARROW_LAYERS = ("*.mlp.down_proj", HEAD)  # of the head, the rows of rare token
 FAST_NARROW_LAYERS = ("*.self_attn.[qkv]_proj", "*.mlp.down_proj")  # at 64 they lose most for their size
 
 
-def make_plan(
-    precision: str, *, block_size: int | None, keep_head: str | None, prefer: str, packed: bool = True
-) -> PrecisionPlan:
+def make_plan(precision: str, *, packed: bool = True) -> PrecisionPlan:
     """Return the defaults of a precision, before a model is known; `ExportOptions` has checked the
     options."""
-    head = keep_head or ("int8" if precision == "int4" else precision)
-    int8_layers: tuple[str, ...]
-    narrow_layers: tuple[str, ...]
-    int8_layers, narrow_layers = (INT8_LAYERS, NARROW_LAYERS) if precision == "int4" else ((), ())
-    if prefer == "speed":  # those that are fed the same are alike, and become one product
+    weights = "int4" if precision == FAST else precision
+    head = "int8" if weights == "int4" else weights
+    int8_layers: tuple[str, ...] = ()
+    narrow_layers: tuple[str, ...] = ()
+    if precision == FAST:  # layers with the same input are alike, and become one product
         int8_layers, narrow_layers = GRAFT_INT8_LAYERS, FAST_NARROW_LAYERS
-    elif block_size is not None:  # a given size applies everywhere
-        narrow_layers = ()
-    in_blocks = {"int4"} if packed and precision != "int4" else {"int8", "int4"}
+    elif precision == "int4":
+        int8_layers, narrow_layers = INT8_LAYERS, NARROW_LAYERS
+    in_blocks = weights == "int4" or (weights == "int8" and not packed)
     return PrecisionPlan(
-        base=cast(Precision, precision),
+        base=cast(Precision, weights),
         head=cast(Precision, head),
-        graft=cast(Precision, precision),
-        block_size=(block_size or BLOCK_SIZE) if {precision, head} & in_blocks else 0,
+        graft=cast(Precision, weights),
+        block_size=BLOCK_SIZE if in_blocks else 0,
         int8_layers=int8_layers,
         narrow_layers=narrow_layers,
     )
 
 
-def fit_plan(plan: PrecisionPlan, model: Hamburger, *, tiers: bool) -> PrecisionPlan:
+def fit_plan(plan: PrecisionPlan, model: Hamburger) -> PrecisionPlan:
     """Adapt an int4 plan to this model.
 
-    A base that comes from 4 bits with minima returns to that grid and loses little. With `tiers` the head's
-    rows of rare tokens have 4 bits, which saves a quarter to a third of a step's largest matrix. Where the
-    vocabulary is larger than all layers (Gemma 3 270M), blocks of half the size in these rows cost an eighth
-    of the speed, so they have whole ones.
+    A base that comes from 4 bits with minima returns to that grid and loses little. The head's rows of rare
+    tokens have 4 bits, which saves a quarter to a third of a step's largest matrix. Where the vocabulary is
+    larger than all layers (Gemma 3 270M), blocks of half the size in these rows cost an eighth of the speed,
+    so they have whole ones.
     """
     if plan.base != "int4":
         return plan
-    if plan.narrow_layers == NARROW_LAYERS:  # others: given block sizes, or those for speed
+    if plan.narrow_layers == NARROW_LAYERS:  # of int4-fast others are narrow
         layers = sum(parameter.numel() for parameter in model.base.layers.parameters())
         large = model.base.head_weight.numel() > layers
         narrow = tuple(name for name in NARROW_LAYERS if not (large and name == HEAD))
         plan = dataclasses.replace(plan, grid=grid_of(model.base.layers[0]), narrow_layers=narrow)
     frequent = 2 * model.config.draft_vocab_size
-    if tiers and plan.head == "int8" and 0 < frequent < model.config.base.vocab_size:
+    if 0 < frequent < model.config.base.vocab_size:
         plan = dataclasses.replace(plan, frequent_rows=frequent)
     return plan
 
@@ -147,7 +146,7 @@ class Former:
         """Refuse a width without whole blocks: embeddings are looked up in whole blocks."""
         if self.plan.head in ("int8", "int4") and not self.in_columns and width % 16:
             raise ConfigError(
-                f"a width of {width} has no whole blocks: export with keep_head = 'fp32' in a --recipe"
+                f"a width of {width} has no whole blocks of 16 weights: export with --precision fp16"
             )
 
     def vocabulary(self, weight: Tensor, rows: Tensor | None = None) -> Form:
@@ -251,15 +250,15 @@ def apply_plan(
     own.base.lm_head = None  # the vocabulary has it
 
     for stage, measured in itertools.zip_longest([*stage_paths(model), "stop_head"], covariances):
-        found: Covariances = measured or {}
+        of_inputs: Covariances = measured or {}
 
-        def linear(path: str, weight: Tensor, found: Covariances = found) -> Form:
+        def linear(path: str, weight: Tensor, of_inputs: Covariances = of_inputs) -> Form:
             progress("quantizing", next(done), count)
-            return former.linear(path, weight, found.pop(path, None))
+            return former.linear(path, weight, of_inputs.pop(path, None))
 
         if stage == HEAD:
             progress("quantizing", next(done), count)
-            head = partial(former.head, covariance=found.pop(HEAD, None))
+            head = partial(former.head, covariance=of_inputs.pop(HEAD, None))
             vocabulary = Vocabulary(model, former.vocabulary, head)
         else:
             replace_linears(own.get_submodule(stage), linear, stage)

@@ -5,10 +5,10 @@ Seconds of SmolLM2-135M on two cores. Only their ratios matter, for one progress
 
 from __future__ import annotations
 
-from hamburger_edge.export.options import ExportOptions
+from hamburger_edge.export.options import FAST, ExportOptions
 from hamburger_edge.export.parity.gate import STAGES as GATE
 
-QUANTIZING = {"int4": 50.0, "int8": 6.0}
+QUANTIZING = {"int4": 50.0, FAST: 50.0, "int8": 6.0}
 
 
 def stages_of(options: ExportOptions) -> dict[str, float]:

@@ -24,7 +24,7 @@ def export_checkpoint(
     kv_cache_dtype: str | None = None,
     cache_slots: int | None = None,
     context_length: int | None = None,
-    recipe: str | Path | None = None,
+    gguf_precision: str | None = None,
     verify: bool = True,
     assembly: bool = False,
     force: bool = False,
@@ -46,7 +46,7 @@ def export_checkpoint(
                         weights, else fp32
         cache_slots     slots of a portable bundle's KV cache; None: 2048
         context_length  positions of the bundle; None: as many as the base was trained for
-        recipe          TOML file with further fields of `hamburger_edge.export.options.ExportOptions`
+        gguf_precision  type of the GGUF files' weights, such as "q4_0"; None: the one nearest to precision
         verify          compare the bundle with PyTorch; discard it if they differ
         assembly        also write the checkpoint's folder `assembly`, from which `load` makes this
                         int8 bundle without PyTorch
@@ -55,7 +55,7 @@ def export_checkpoint(
     Needs the extra `export`, except for the bundle that the checkpoint's folder `assembly` describes. Returns
     the bundle's resolved path for `load`.
     """
-    from hamburger_edge.export.options import options_of
+    from hamburger_edge.export.options import ExportOptions
     from hamburger_edge.models.checkpoints.built_in import resolve
 
     if isinstance(checkpoint, str | Path) and Path(checkpoint).suffix != ".ckpt":
@@ -67,11 +67,12 @@ def export_checkpoint(
         "kv_cache_dtype": kv_cache_dtype,
         "cache_slots": cache_slots,
         "context_length": context_length,
+        "gguf_precision": gguf_precision,
     }
-    if precision is None and recipe is None:
+    if precision is None:
         named["precision"] = _recommended_precision(checkpoint)
     given = {name: value for name, value in named.items() if value is not None}
-    chosen = options_of({**given, "verify": verify, "assembly": assembly, "force": force}, recipe)
+    chosen = ExportOptions(**given, verify=verify, assembly=assembly, force=force)
     try:
         with needing("export"):
             from hamburger_edge.export.pipeline import export

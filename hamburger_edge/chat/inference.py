@@ -24,7 +24,7 @@ from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.engine import Driver, Engine, Reuse
 from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.ledger import Group
-from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.sampling import Processor, Sampler
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.loop.turns import Turns
 from hamburger_edge.support.values import check_text, safe_repr
@@ -133,7 +133,7 @@ class Inference:
             groups += self.engine.check_groups((token,) for token in ids)
         return groups
 
-    def sampler(self, settings: Settings) -> Sampler:
+    def sampler(self, settings: Settings, processors: Sequence[Processor] = ()) -> Sampler:
         info = self.engine.info
         if settings.min_certainty is not None and info.certainty is None:
             raise InputError(
@@ -146,6 +146,7 @@ class Inference:
             info.draft_vocab,
             top_probabilities=settings.decoding.top_probabilities,
             constraint=self._constraint(settings),
+            processors=processors,
             scores_answer=info.certainty is not None or settings.decoding.top_probabilities is not None,
         )
 
@@ -167,10 +168,11 @@ class Inference:
         settings: Settings,
         *,
         reuse: Reuse = "tokens",
+        processors: Sequence[Processor] = (),
         driver: Driver | None = None,  # instead of the mode's, for measurements
     ) -> Stream:
-        """Answer a prompt that belongs to no `Chat`."""
-        sampler = self.sampler(settings)
+        """Answer a prompt that belongs to no `Chat`. `processors` change the scores of the base."""
+        sampler = self.sampler(settings, processors)
         sampler.begin(token for group in prompt for token in group)
         text = self.text_stream(settings)
         inputs = AnswerInputs(prompt, settings, sampler, text, reuse=reuse, driver=driver)

@@ -8,8 +8,8 @@ recommending   `eval --recommend`: the fastest setting without loss, stored in a
 quality        `eval`: every model answers every prompt at every confidence, and a plain base judges
 models         the models to evaluate, and the plain base
 base_judge     the plain base's log-likelihood and choice for each token
-figures, quality_report, quality_tables, plots   the results as numbers, data, text and pictures
-machine, pictures   facts about this machine, and drawing; `bench` uses them too
+figures, quality_report   the results as numbers, and as data and text
+machine        facts about this machine; `bench` uses them too
 
 Imports core, runtimes and models, but no commands of other packages.
 """

@@ -50,12 +50,6 @@ def name_of(source: ModelFolder, model: Model) -> str:
     return f"{source.label} ({info.backend} {info.precision})"
 
 
-def first_base(source: ModelFolder, **options: Any) -> Judge:
-    """Open a model and use its own base as the judge."""
-    model = source.open(**options)
-    return own_base(model, name_of(source, model))
-
-
 def own_base(model: Model, name: str) -> Judge:
     info = model.info
     text = (

@@ -1,50 +1,52 @@
-"""The results of an evaluation as data."""
+"""The results of an evaluation of quality, as data and as a text table."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from hamburger_edge.evaluation.base_judge import JudgedAnswer
-from hamburger_edge.evaluation.figures import Figures, Reliability, figures, reliability
+from hamburger_edge.evaluation.base_judge import LOOP, JudgedAnswer
+from hamburger_edge.evaluation.figures import Figures, figures
 from hamburger_edge.evaluation.machine import versions
-from hamburger_edge.model import Model
+from hamburger_edge.loop.backend import ModelInfo
+from hamburger_edge.support.tables import number, table
 
 PACKAGES = ("hamburger-edge", "numpy", "onnxruntime", "llama-cpp-python", "torch")
+COLUMNS = (
+    *("model", "conf.", "tok/step", "nats/tok", "+plain", "agree", "first", "micro"),
+    *("repeat", "loops", "right"),
+)
+LEGEND = f"""\
+tok/step: tokens of the answers per step, and so per KV entry.
+nats/tok: of the answers under the plain base; +plain: more than the base's own greedy answers have.
+agree: tokens that the plain base chooses after the same text; first: those first in a group; micro: others.
+repeat: repeated 4-grams; loops: answers with {LOOP:g} of them and more; right: of the checkable answers."""
 
 
 @dataclass(frozen=True)
-class Row:
+class QualityRow:
     """One model at one confidence."""
 
     confidence: float
     all: Figures
-    non_looping: Figures  # answers with a 4-gram repetition below LOOP
+    non_looping: Figures  # of answers with a 4-gram repetition below LOOP
     kinds: dict[str, Figures]  # by kind of prompt
-    calibration: Reliability
 
     @classmethod
     def of(
-        cls,
-        confidence: float,
-        answers: Mapping[int, JudgedAnswer],
-        plain: Mapping[int, JudgedAnswer],
-        base: Mapping[int, JudgedAnswer],
-    ) -> Row:
-        found = [answer for answer in answers.values() if answer.number in base]
-        kinds = sorted({answer.kind for answer in found})
+        cls, confidence: float, answers: Mapping[int, JudgedAnswer], base: Mapping[int, JudgedAnswer]
+    ) -> QualityRow:
+        """`base`: the judge's greedy answers. Answers to prompts that the judge skipped are left out."""
+        judged = [answer for number, answer in answers.items() if number in base]
+        kinds = sorted({answer.kind for answer in judged})
         return cls(
             confidence,
-            figures(found, plain, base),
-            figures([answer for answer in found if not answer.loops], plain, base, straight=True),
-            {
-                kind: figures([answer for answer in found if answer.kind == kind], plain, base)
-                for kind in kinds
-            },
-            reliability(found),
+            figures(judged, base),
+            figures([answer for answer in judged if not answer.loops], base, straight=True),
+            {kind: figures([answer for answer in judged if answer.kind == kind], base) for kind in kinds},
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -52,8 +54,7 @@ class Row:
             "confidence": self.confidence,
             "all": self.all.to_json(),
             "non_looping": self.non_looping.to_json(),
-            "kinds": {kind: each.to_json() for kind, each in self.kinds.items()},
-            "calibration": self.calibration.to_json(),
+            "kinds": {kind: of_kind.to_json() for kind, of_kind in self.kinds.items()},
         }
 
 
@@ -64,37 +65,23 @@ class ModelReport:
     provider: str
     precision: str
     fingerprint: str
-    rows: list[Row]
-    calibration: Reliability  # over all confidences
+    rows: list[QualityRow]
 
     @classmethod
-    def of(cls, name: str, model: Model, rows: list[Row], calibration: Reliability) -> ModelReport:
-        info = model.info
-        return cls(name, info.backend, info.provider, info.precision, info.fingerprint, rows, calibration)
-
-    @property
-    def plain(self) -> Row:
-        return next(row for row in self.rows if row.confidence == 1)
+    def of(cls, name: str, info: ModelInfo, rows: list[QualityRow]) -> ModelReport:
+        return cls(name, info.backend, info.provider, info.precision, info.fingerprint, rows)
 
     def to_json(self) -> dict[str, Any]:
-        names = ("name", "backend", "provider", "precision", "fingerprint")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "rows": [row.to_json() for row in self.rows],
-            "calibration": self.calibration.to_json(),
-        }
+        return {**vars(self), "rows": [row.to_json() for row in self.rows]}
 
 
 @dataclass(frozen=True)
-class Loss:
-    """A row's loss against the plain base by cause, in nats per token and as a share of right answers."""
+class Skipped:
+    """A prompt that is longer than a context."""
 
-    model: str
-    confidence: float
-    weights_nll: float | None  # at confidence 1: from quantization and training of the base
-    merging_nll: float | None  # difference from confidence 1 to this confidence
-    weights_right: float | None
-    merging_right: float | None
+    prompt: int
+    kind: str
+    models: list[str]
 
 
 @dataclass(frozen=True)
@@ -103,29 +90,13 @@ class QualityReport:
     prompts: dict[str, Any]
     base_name: str
     base_description: str
-    base: Row
+    base: QualityRow
     models: list[ModelReport]
-    skipped: list[dict[str, Any]]
-
-    @property
-    def losses(self) -> list[Loss]:
-        return [
-            Loss(
-                model.name,
-                row.confidence,
-                model.plain.all.nll_difference,
-                _minus(row.all.nll, model.plain.all.nll),
-                _minus(model.plain.all.right, self.base.all.right),
-                _minus(row.all.right, model.plain.all.right),
-            )
-            for model in self.models
-            for row in model.rows
-            if row.confidence < 1
-        ]
+    skipped: list[Skipped]
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "format": 1,
+            "format": 2,
             "date": datetime.now(UTC).date().isoformat(),
             "machine": f"{platform.system()} {platform.machine()}",
             "versions": versions(PACKAGES),
@@ -133,13 +104,50 @@ class QualityReport:
             "prompts": self.prompts,
             "base": {"name": self.base_name, "description": self.base_description, **self.base.to_json()},
             "models": [model.to_json() for model in self.models],
-            "losses": [
-                {name: round(v, 5) if isinstance(v, float) else v for name, v in vars(loss).items()}
-                for loss in self.losses
-            ],
-            "skipped": self.skipped,
+            "skipped": [asdict(prompt) for prompt in self.skipped],
         }
 
+    def __str__(self) -> str:
+        """Format for a terminal."""
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.prompts["kinds"].items())
+        parts = [
+            f"plain base: {self.base_description}",
+            f"prompts: {sum(self.prompts['kinds'].values())} of {self.prompts['file']} ({kinds}), "
+            f"{self.base.all.checked} with a checkable answer; at most {self.settings['max_tokens']} tokens, "
+            f"temperature {self.settings['temperature']:g}",
+            self._skipped_line(),
+            table([COLUMNS, *self._table_rows()]),
+            LEGEND,
+        ]
+        return "\n\n".join(part for part in parts if part)
 
-def _minus(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a - b
+    def _skipped_line(self) -> str:
+        if not self.skipped:
+            return ""
+        names = {self.base_name, *(model.name for model in self.models)}
+        kinds = ", ".join(sorted({prompt.kind for prompt in self.skipped}))
+        some = {name for prompt in self.skipped if len(prompt.models) < len(names) for name in prompt.models}
+        only = f"; some of them only by {', '.join(sorted(some))}" if some else ""
+        return f"skipped, longer than the context: {len(self.skipped)} ({kinds}){only}"
+
+    def _table_rows(self) -> list[list[str]]:
+        apart = all(model.name != self.base_name for model in self.models)
+        rows = [[self.base_name, "1", *_cells(self.base.all)]] if apart else []
+        for model in self.models:
+            for row in model.rows:
+                name = model.name if row is model.rows[0] else ""
+                rows.append([name, f"{row.confidence:g}", *_cells(row.all)])
+                if row.non_looping.answers < row.all.answers:
+                    count = f"  {row.non_looping.answers} of {row.all.answers} not looping"
+                    rows.append([count, "", *_cells(row.non_looping)])
+        return rows
+
+
+def _cells(row: Figures) -> list[str]:
+    shares = (row.agreement, row.first_agreement, row.micro_agreement)
+    return [
+        number(row.tokens_per_step, ".2f"),
+        number(row.nll, ".3f"),
+        number(row.nll_difference, "+.3f"),
+        *(number(share, ".1%") for share in (*shares, row.repetition, row.looping, row.right)),
+    ]

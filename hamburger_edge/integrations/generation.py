@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from transformers import GenerationConfig, GenerationMixin, LogitsProcessorList,
 from transformers.generation.streamers import BaseStreamer
 from transformers.utils.generic import ModelOutput
 
-from hamburger_edge.chat.stream import AnswerInputs, Stream
+from hamburger_edge.chat.inference import Inference
 from hamburger_edge.errors import InputError
 from hamburger_edge.integrations.generation_settings import (
     criteria_of,
@@ -22,13 +23,10 @@ from hamburger_edge.integrations.generation_settings import (
     options_of,
     processors_of,
 )
-from hamburger_edge.loop.backend import Backend, Floats
+from hamburger_edge.loop.backend import Floats
 from hamburger_edge.loop.dial import Recommended
-from hamburger_edge.loop.engine import Engine
-from hamburger_edge.loop.grammar import Grammars
-from hamburger_edge.loop.sampling import Processor, Sampler
+from hamburger_edge.loop.sampling import Processor
 from hamburger_edge.loop.settings import Settings
-from hamburger_edge.loop.turns import Turns
 
 Processors = Iterable[Callable[..., Tensor]]
 Criteria = Iterable[Callable[..., Any]]
@@ -46,12 +44,14 @@ class HierarchicalOutput(ModelOutput):
 
 
 class Loop:
-    """Runs one backend for `generate`, one answer at a time."""
+    """Runs one model's inference for `generate`, one answer at a time."""
 
-    def __init__(self, backend: Backend, tokenizer_json: Callable[[], str]) -> None:
-        info = backend.info
-        self.engine, self.turns = Engine(backend), Turns(backend)
-        self.grammars = Grammars(tokenizer_json, info.vocab_size, info.eos_ids)
+    def __init__(self, inference: Inference) -> None:
+        self.inference = inference
+
+    @property
+    def recommended(self) -> Recommended:
+        return self.inference.engine.info.recommended
 
     def answer(
         self,
@@ -61,29 +61,19 @@ class Loop:
         processors: LogitsProcessorList,
     ) -> Generator[list[int], None, None]:
         """Yield the answer's groups. No cache entry is reused, so that answers are reproducible."""
-        engine = self.engine
-        engine.info = info = replace(engine.info, eos_ids=ends)
-        structure = settings.structure
-        sampler = Sampler(
-            settings.sampling,
-            info.vocab_size,
-            info.draft_vocab,
-            top_probabilities=None,
-            constraint=None if structure is None else self.grammars.start(structure, info.draft_vocab),
-            processors=[_processor(processors)] if processors else (),
-        )
-        sampler.begin(prompt)
-        groups = [(token,) for token in prompt]
-        inputs = AnswerInputs(groups, settings, sampler, None, reuse="none")
-        with Stream(engine, self.turns, inputs) as stream:
+        groups = self.inference.prompt_groups(prompt)
+        with self._ending_at(ends):
+            changes = [_processor(processors)] if processors else ()
+            stream = self.inference.answer(groups, settings, reuse="none", processors=changes)
+        with stream:
             for chunk in stream:
                 if chunk.tokens:
                     yield list(chunk.tokens)
 
     def read(self, tokens: Sequence[int]) -> Tensor:
         """Return the logits after every token, one token a slot: [tokens, vocab]"""
-        with self.turns.exclusive():
-            engine, rows = self.engine, []
+        with self.inference.turns.exclusive():
+            engine, rows = self.inference.engine, []
             engine.keep([])
             for start in range(0, len(tokens), engine.chunk):
                 chunk = tokens[start : start + engine.chunk]
@@ -92,6 +82,17 @@ class Loop:
                 rows.append(torch.from_numpy(readout.logits.copy()))
             engine.backend.truncate(0)
             return torch.cat(rows)
+
+    @contextmanager
+    def _ending_at(self, ends: tuple[int, ...]) -> Iterator[None]:
+        """Let answers that begin inside the block end at these tokens instead of the model's."""
+        engine = self.inference.engine
+        info = engine.info
+        engine.info = replace(info, eos_ids=ends)
+        try:
+            yield
+        finally:
+            engine.info = info
 
 
 def _processor(processors: LogitsProcessorList) -> Processor:
@@ -156,9 +157,9 @@ class HierarchicalGeneration(GenerationMixin):
             criteria = criteria_of(settings, tokenizer)
             processors.extend(logits_processor or ())
             criteria.extend(stopping_criteria or ())
-            asked = _asked(settings, prompt, loop.engine.info.recommended)
-            answer = loop.answer(prompt, asked, end_tokens(settings), processors)
-            groups.append(list(_heard(answer, prompt, criteria, streamer)))
+            loop_settings = _loop_settings(settings, prompt, loop.recommended)
+            answer = loop.answer(prompt, loop_settings, end_tokens(settings), processors)
+            groups.append(list(_until_met(answer, prompt, criteria, streamer)))
             rows.append([*row.whole, *(token for group in groups[-1] for token in group)])
         sequences = _padded(rows, settings)
         return HierarchicalOutput(sequences, groups) if settings.return_dict_in_generate else sequences
@@ -183,7 +184,7 @@ def _prompts(inputs: Tensor | None, mask: Tensor | None, settings: GenerationCon
     return [Prompt([token for token, seen in zip(*pair, strict=True) if seen], pair[0]) for pair in pairs]
 
 
-def _asked(settings: GenerationConfig, prompt: list[int], recommended: Recommended) -> Settings:
+def _loop_settings(settings: GenerationConfig, prompt: list[int], recommended: Recommended) -> Settings:
     """Return the loop's settings. Without a seed, sampling takes one from PyTorch's generator."""
     options = options_of(settings, len(prompt))
     if settings.do_sample and options.get("seed") is None:
@@ -191,7 +192,7 @@ def _asked(settings: GenerationConfig, prompt: list[int], recommended: Recommend
     return Settings.of(options, recommended)
 
 
-def _heard(
+def _until_met(
     answer: Generator[list[int], None, None],
     prompt: list[int],
     criteria: StoppingCriteriaList,
@@ -200,18 +201,18 @@ def _heard(
     """Yield the groups up to the token that meets the criteria, which are checked after every token."""
     if streamer is not None:
         streamer.put(torch.tensor([prompt]))
-    said, met = list(prompt), False
+    text, met = list(prompt), False
     try:
         for group in answer:
-            heard: list[int] = []
+            tokens: list[int] = []
             for token in group:
-                heard.append(token)
-                said.append(token)
-                if criteria and (met := bool(criteria(torch.tensor([said]), None).all())):
+                tokens.append(token)
+                text.append(token)
+                if criteria and (met := bool(criteria(torch.tensor([text]), None).all())):
                     break
             if streamer is not None:
-                streamer.put(torch.tensor(heard))
-            yield heard
+                streamer.put(torch.tensor(tokens))
+            yield tokens
             if met:
                 break
     finally:

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
+from hamburger_edge.chat.inference import Inference
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.integrations.configuration import HamburgerHFConfig, checkpoint_folder
@@ -183,12 +185,14 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
                 "move it there, or export it"
             )
         if self._loop is None:
+            checkpoint = self.checkpoint
+            if checkpoint is None:
+                raise InputError("there is no tokenizer: begin with from_pretrained")
             cache_slots = min(DEFAULT_CACHE_SLOTS, self.config.max_position_embeddings)
-            answer_prefix = self.checkpoint.manifest.get("answer_prefix", ()) if self.checkpoint else ()
-            backend = TorchBackend(
-                self.hamburger, cache_slots=cache_slots, answer_prefix=tuple(answer_prefix)
-            )
-            self._loop = Loop(backend, self._tokenizer_json)
+            answer_prefix = tuple(checkpoint.manifest.get("answer_prefix", ()))
+            backend = TorchBackend(self.hamburger, cache_slots=cache_slots, answer_prefix=answer_prefix)
+            template = ChatTemplate.from_json(checkpoint.chat_template)
+            self._loop = Loop(Inference.of(backend, Tokenizer(checkpoint.tokenizer), template))
         return self._loop
 
     def forward(
@@ -223,8 +227,3 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
 
     def get_output_embeddings(self) -> nn.Module | None:
         return self.hamburger.base.lm_head
-
-    def _tokenizer_json(self) -> str:
-        if self.checkpoint is None:
-            raise InputError("there is no tokenizer to follow a structure with: begin with from_pretrained")
-        return Tokenizer(self.checkpoint.tokenizer).to_json()

@@ -70,7 +70,7 @@ class ORTHamburgerForCausalLM(HierarchicalGeneration, ORTModelForCausalLM):  # t
         self.bundle, self.hamburger, self.config = bundle, model, config
         self.model_save_dir = bundle
         self.preprocessors = [HamburgerTokenizer.from_pretrained(bundle)]
-        self._loop = Loop(model.backend, model.tokenizer.to_json)
+        self._loop = Loop(model.inference)
         self._device, self._dtype = torch.device("cpu"), torch.float32  # of inputs and outputs
         self.generation_config = GenerationConfig(
             eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id, max_new_tokens=256

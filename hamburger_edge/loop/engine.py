@@ -53,7 +53,7 @@ class Engine(CachedText):
 
     def run(
         self,
-        prompt: Sequence[Sequence[int]],
+        groups: Sequence[Group],
         decoding: Decoding,
         sampler: Sampler,
         *,
@@ -63,7 +63,7 @@ class Engine(CachedText):
         owner: object = None,
         driver: Driver | None = None,  # instead of the mode's
     ) -> Steps:
-        """Answer a prompt given as groups (plain prompts: one token each).
+        """Answer a prompt given as groups of `check_groups` (plain prompts: one token each).
 
         Bad input raises here, before the first step. The cache of one owner is never reused for another.
 
@@ -71,7 +71,7 @@ class Engine(CachedText):
         macro step, between two of them, or between two chunks of the prompt. "context" means that the last
         group has no free slot, or no position below the model's context length.
         """
-        groups = self.check_groups(prompt)
+        groups = list(groups)
         if not groups:
             raise InputError("the prompt is empty: give at least one token")
         self.align()

@@ -7,8 +7,8 @@ from typing import Any
 
 from hamburger_edge.benchmarks.speed.curve import by_name
 from hamburger_edge.benchmarks.speed.our_speed import PLAIN, VERIFY
+from hamburger_edge.benchmarks.speed.pictures import draw
 from hamburger_edge.benchmarks.speed.speed_report import SpeedReport
-from hamburger_edge.evaluation.pictures import draw
 
 OURS, THEIRS = "#c8553d", "#8a9a9b"
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import random
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.cli.commands._training import CLUSTER, cluster
 from hamburger_edge.cli.options import (
     JSON,
     OFF_TOPIC,
@@ -21,15 +19,15 @@ from hamburger_edge.cli.options import (
     bundle_of,
     runtime_options,
 )
-from hamburger_edge.cli.outputs import check_file, check_folder, show_report
-from hamburger_edge.errors import InputError, require
+from hamburger_edge.cli.outputs import check_file, show_report
+from hamburger_edge.errors import InputError
 from hamburger_edge.loading import load
-from hamburger_edge.support.terminal import ProgressBar, note
+from hamburger_edge.support.terminal import ProgressBar
 from hamburger_edge.support.values import number_in, whole_in
 
 if TYPE_CHECKING:
     from hamburger_edge.evaluation.checks import Prompt
-    from hamburger_edge.evaluation.quality import EvalPlan
+    from hamburger_edge.evaluation.quality import QualityPlan
     from hamburger_edge.evaluation.quality_report import QualityReport
 
 
@@ -51,29 +49,20 @@ def run(options: argparse.Namespace) -> None:
         if getattr(options, flag) is not None:
             raise InputError(f"--{flag.replace('_', '-')} is for {wanted}: add that, or leave it out")
     from hamburger_edge.evaluation.checks import BUILT_IN, read_prompts
-    from hamburger_edge.evaluation.quality import QUICK, EvalPlan, quick
-    from hamburger_edge.evaluation.quality_tables import tables
+    from hamburger_edge.evaluation.quality import QUICK, QualityPlan, quick
 
     # check all inputs before the long work
     prompts = read_prompts(options.prompts or BUILT_IN)
     prompts = quick(prompts) if options.quick else prompts
     given = {n: getattr(options, n) for n in ("max_tokens", "temperature", "seed")}
     plan = replace(
-        QUICK if options.quick else EvalPlan(), **{n: v for n, v in given.items() if v is not None}
+        QUICK if options.quick else QualityPlan(), **{n: v for n, v in given.items() if v is not None}
     )
     if options.confidence is not None:
         plan = replace(plan, confidences=_grid(options.confidence))
     check_file(options.report)
-    check_folder(options.plot)
-    if options.plot:
-        from hamburger_edge.evaluation.plots import plot
-
-        require("matplotlib", "bench")
     report = _measure(options, prompts, plan)
-    show_report(options, report.to_json(), tables(report))
-    if options.plot:
-        for path in plot(report, Path(options.plot)):
-            note(str(path))
+    show_report(options, report.to_json(), str(report))
 
 
 def _recommend(options: argparse.Namespace) -> None:
@@ -90,13 +79,11 @@ def _recommend(options: argparse.Namespace) -> None:
     )
     from hamburger_edge.models.checkpoints.facts import check_checkpoint
 
-    for flag in ("reference", "temperature", "seed", "plot", "off_topic", "right"):
+    for flag in ("reference", "temperature", "seed", "off_topic", "right"):
         if getattr(options, flag) is not None:
             raise InputError(
                 f"--{flag.replace('_', '-')} has no part in --recommend, which decodes greedily: leave it out"
             )
-    if options.ray is not None:
-        raise InputError("--ray has no part in --recommend, which measures time: leave it out")
     if options.quick or len(options.bundle) != 1 or options.backend == "all":
         raise InputError("--recommend takes one bundle, one backend and all questions: no --quick")
     bundle = bundle_of(options.bundle[0])
@@ -132,7 +119,7 @@ def _certainty(options: argparse.Namespace) -> None:
     from hamburger_edge.evaluation.recommending import CHECKABLE
     from hamburger_edge.models.checkpoints.facts import check_checkpoint
 
-    for flag in ("reference", "temperature", "seed", "plot", "confidence", "points", "ray"):
+    for flag in ("reference", "temperature", "seed", "confidence", "points"):
         if getattr(options, flag) is not None:
             raise InputError(f"--{flag} has no part in --certainty, which asks as recommended: leave it out")
     if options.quick or len(options.bundle) != 1 or options.backend == "all":
@@ -187,55 +174,37 @@ def _merging(confidences: tuple[float, ...]) -> tuple[float, ...]:
     return chosen
 
 
-def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: EvalPlan) -> QualityReport:
+def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: QualityPlan) -> QualityReport:
     """Measure every bundle.
 
     The first pass opens each bundle to check it, the second measures it. Memory holds the base and one
     other model.
     """
-    from hamburger_edge.evaluation.models import first_base, name_of, reference_base, sources
+    from hamburger_edge.evaluation.models import name_of, own_base, reference_base, sources
     from hamburger_edge.evaluation.quality import Evaluation, check_room, check_tokens
-    from hamburger_edge.evaluation.spreading import Workers
 
-    found = sources(options.bundle, options.backend)
+    bundles = sources(options.bundle, options.backend)
     settings = runtime_options(options)
-    if options.ray is not None:  # a worker needs one thread per processor and absolute paths
-        settings["threads"] = options.threads or 1
-        found = [replace(source, path=Path(_wherever(str(source.path)))) for source in found]
-    open_base = functools.partial(first_base, found[0], **settings)
-    if options.reference:
-        where, threads = _wherever(options.reference), settings.get("threads")
-        open_base = functools.partial(reference_base, where, cache_slots=options.cache_slots, threads=threads)
     with contextlib.ExitStack() as opened, ProgressBar() as progress:
         progress("loading", 0, 0)
-        base = open_base()
-        opened.enter_context(base.model)
-        others = found if options.reference else found[1:]
-        for source in others:
+        if options.reference:
+            threads = settings.get("threads")
+            judge = reference_base(options.reference, cache_slots=options.cache_slots, threads=threads)
+        else:
+            first, *bundles = bundles
+            model = first.open(**settings)
+            judge = own_base(model, name_of(first, model))
+        opened.enter_context(judge.model)
+        for source in bundles:
             with source.open(**settings) as model:
-                check_tokens(base, prompts, name_of(source, model), model)
-                check_room(base, prompts, plan, name_of(source, model), model)
-        there = opened.enter_context(cluster(options))
-        evaluation = Evaluation(
-            base,
-            prompts,
-            plan,
-            models=len(found),
-            judge_is_one=not options.reference,
-            progress=progress,
-            workers=None if there is None else Workers(there, open_base),
-        )
-        models = [] if options.reference else [evaluation.run(base.name, base.model)]
-        for source in others:
+                check_tokens(judge, prompts, name_of(source, model), model)
+                check_room(judge, prompts, plan, name_of(source, model), model)
+        evaluation = Evaluation(judge, prompts, plan, progress)
+        reports = [] if options.reference else [evaluation.run(judge.name, judge.model)]
+        for source in bundles:
             with source.open(**settings) as model:
-                opener = functools.partial(source.open, **settings)
-                models.append(evaluation.run(name_of(source, model), model, opener))
-        return evaluation.report(models, options.prompts or "the built-in set")
-
-
-def _wherever(folder: str) -> str:
-    """Return a folder's absolute path; a built-in name is unchanged."""
-    return str(Path(folder).absolute()) if Path(folder).exists() else folder
+                reports.append(evaluation.run(name_of(source, model), model))
+        return evaluation.report(reports, options.prompts or "the built-in set")
 
 
 def _grid(text: str) -> tuple[float, ...]:
@@ -301,8 +270,6 @@ COMMAND = Command(
         option("--quick", action="store_true", help="two prompts of a kind, 48 tokens, confidence 0.8"),
         JSON,
         REPORT,
-        option("--plot", metavar="DIR", help="write quality.png and reliability.png"),
-        *CLUSTER,
     ),
     examples=(
         "hamburger-edge eval bundle --quick",
@@ -310,8 +277,7 @@ COMMAND = Command(
         "hamburger-edge eval bundle --recommend",
         "hamburger-edge eval bundle --certainty --prompts questions.jsonl --checkpoint my-checkpoint",
         "hamburger-edge eval bundle --certainty --prompts questions.jsonl --off-topic builtin --right 98",
-        "hamburger-edge eval bundle --ray local --workers 4",
-        "hamburger-edge eval bundle --prompts questions.jsonl --report quality.json --plot pictures",
+        "hamburger-edge eval bundle --prompts questions.jsonl --report quality.json",
     ),
     run=run,
     notes="A plain base is the judge: it reads every answer, one token a slot, of all bundles alike. What a\n"

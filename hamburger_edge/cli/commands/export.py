@@ -70,7 +70,12 @@ OPTIONS = (
         help="longest text that the bundle is for, in tokens (default: as the base was trained for); graphs "
         "store a rotation for each: 33 MB of 131,072",
     ),
-    _asked("recipe", metavar="FILE", help="for research: TOML of further options (docs/guide/export.md)"),
+    _asked(
+        "gguf_precision",
+        metavar="TYPE",
+        help="type of the GGUF files' weights: f32, f16, q8_0, q4_1 or q4_0 (default: the one nearest to "
+        "--precision)",
+    ),
     _asked("verify", "--no-verify", action="store_false", help="skip the parity gate"),
     _asked(
         "assembly",

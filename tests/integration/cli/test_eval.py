@@ -14,7 +14,6 @@ import hamburger_edge
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.models.checkpoints.built_in import ZOO
-from hamburger_edge.models.distillation.cluster import Cluster
 from hamburger_edge.support.files import sha256
 
 PROMPTS = [
@@ -51,12 +50,9 @@ def test_report_compares_pytorch_fp32_and_int4(
     run_eval: Run, prompts: str, checkpoint: str, tiny_bundles: dict[str, str], tmp_path: Path
 ) -> None:
     """Float32 graphs generate PyTorch's tokens, int4 nearly; merging costs little in each."""
-    pytest.importorskip("matplotlib")
     words = [checkpoint, tiny_bundles["fp32"], tiny_bundles["int4"], "--reference", checkpoint]
     words += ["--threads", "1", "--prompts", prompts, "--confidence", "0.8", "--max-tokens", "40"]
-    code, out, err = run_eval(
-        *words, "--report", str(tmp_path / "all.json"), "--plot", str(tmp_path / "plots")
-    )
+    code, out, err = run_eval(*words, "--report", str(tmp_path / "all.json"))
     assert code == 0, err
     report = json.loads((tmp_path / "all.json").read_text())
     assert report["base"]["name"] == "tiny (plain base, torch fp32)"
@@ -64,7 +60,7 @@ def test_report_compares_pytorch_fp32_and_int4(
     torch_rows, fp32_rows, int4_rows = (model["rows"] for model in report["models"])
     assert torch_rows[0]["all"] == {**report["base"]["all"]}
     for ours, theirs in zip(fp32_rows, torch_rows, strict=True):
-        for name in ("tokens_per_step", "agreement", "prefix", "right", "group_shares"):
+        for name in ("tokens_per_step", "agreement", "right", "group_shares"):
             assert ours["all"][name] == theirs["all"][name], name
         assert ours["all"]["nll"] == pytest.approx(theirs["all"]["nll"], abs=1e-3)
     plain, merged = (row["all"] for row in fp32_rows)
@@ -72,19 +68,13 @@ def test_report_compares_pytorch_fp32_and_int4(
     assert plain["right"] > 0.6
     assert plain["agreement"] == 1
     assert merged["tokens_per_step"] > 2
-    assert merged["kv_compression"] > 2
-    assert 0 < merged["kv_saved"] < 0.6
     assert merged["micro_agreement"] > 0.8
     assert merged["nll_difference"] < 0.3
     # int4 generates other text, which the float32 base would choose less often
     assert 0.8 < int4_rows[0]["all"]["agreement"] < 1
-    assert {loss["model"] for loss in report["losses"]} == {model["name"] for model in report["models"]}
     [skipped] = report["skipped"]
     assert (skipped["prompt"], len(skipped["models"])) == (4, 4)
     assert "skipped, longer than the context: 1 (too long)\n" in out
-    for name in ("quality.png", "reliability.png"):
-        assert (tmp_path / "plots" / name).read_bytes().startswith(b"\x89PNG")
-        assert name in err
 
 
 def test_bundle_is_its_own_reference_by_default(
@@ -98,7 +88,7 @@ def test_bundle_is_its_own_reference_by_default(
     assert report["base"]["name"] == model["name"] == "fp32 (onnx fp32)"
     assert [row["confidence"] for row in model["rows"]] == [1.0, 0.9]
     assert model["rows"][0]["all"] == report["base"]["all"]
-    assert report["losses"][0]["weights_nll"] == 0
+    assert model["rows"][0]["all"]["nll_difference"] == 0
     assert "at 1 ..." in err
 
 
@@ -114,23 +104,6 @@ def test_llama_cpp_bundle_is_evaluated(run_eval: Run, prompts: str) -> None:
     plain, merged = (row["all"] for row in model["rows"])
     assert plain["agreement"] > 0.95  # one call rounds differently from one token a call
     assert merged["tokens_per_step"] > 1
-
-
-@pytest.mark.slow
-def test_workers_report_the_figures_of_one_process(
-    run_eval: Run, prompts: str, tiny_bundles: dict[str, str], cluster: Cluster
-) -> None:
-    """For the reference bundle and another one; the prompt beyond the context is skipped."""
-    words = [tiny_bundles["fp32"], tiny_bundles["int4"], "--threads", "1", "--prompts", prompts]
-    words += ["--confidence", "0.8", "--max-tokens", "24", "--json"]
-    code, alone, err = run_eval(*words)
-    assert code == 0, err
-    code, together, err = run_eval(*words, "--ray", "local", "--workers", "2")
-    assert code == 0, err
-    assert json.loads(together) == json.loads(alone)
-    code, _, err = run_eval(tiny_bundles["fp32"], "--recommend", "--ray", "local")
-    assert code == 1
-    assert "--ray has no part in --recommend, which measures time" in err
 
 
 # --recommend

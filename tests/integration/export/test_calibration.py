@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.toys.quantizing import plan_for
 from torch import Tensor, nn
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.graph_stages import plan_graphs, quantize_model
 from hamburger_edge.export.options import ExportOptions
-from hamburger_edge.export.precision_plan import apply_plan, fit_plan, needs_covariance
+from hamburger_edge.export.precision_plan import apply_plan, fit_plan, make_plan, needs_covariance
 from hamburger_edge.export.quantization import covariances
 from hamburger_edge.export.quantization.cache_ranges import CacheRanges
 from hamburger_edge.export.quantization.calibration_batches import (
@@ -144,7 +143,7 @@ def test_export_holds_the_covariances_of_one_layer(tiny: Checkpoint, monkeypatch
             alive.add(self)
 
     monkeypatch.setattr(covariances, "InputCovariance", Counted)
-    plan = fit_plan(plan_for("int4"), tiny.model, tiers=True)
+    plan = fit_plan(make_plan("int4"), tiny.model)
     stages = covariances_by_stage(tiny, needs_covariance(tiny.model, plan))
     apply_plan(tiny.model, plan, stages, progress=lambda *_: counts.append(len(alive)))
     assert 0 < max(counts) <= 4  # inputs of queries, keys and values; of o_proj; of gate and up; of down_proj

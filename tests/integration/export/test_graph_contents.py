@@ -18,7 +18,7 @@ import torch
 from helpers.places import ROOT
 from helpers.toys.exports import export
 from helpers.toys.manifests import read_manifest, write_manifest
-from helpers.toys.quantizing import plan_for, q4_1, weights
+from helpers.toys.quantizing import q4_1, weights
 from helpers.toys.toy_bundles import CHANGES, MERGING, ONE_LAYER, PORTABLE, toy_checkpoint
 
 from hamburger_edge.bundle.files import file_entries
@@ -26,7 +26,7 @@ from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.export.graphs import weight_file
 from hamburger_edge.export.graphs.tracing import quiet
-from hamburger_edge.export.precision_plan import Former
+from hamburger_edge.export.precision_plan import Former, make_plan
 from hamburger_edge.export.quantization.own_grid import GridForm
 from hamburger_edge.export.quantization.weight_forms import FormedLinear
 from hamburger_edge.runtimes.onnx.onnx_backend import open_bundle
@@ -158,9 +158,9 @@ def test_attention_operator_rotates_except_for_cuda(kv: str, bundles: Callable[.
 
 
 @pytest.mark.parametrize("K", [96, 576])
-def test_layer_on_its_own_grid_computes_the_same(K: int, tmp_path: Path) -> None:
-    """Computed by ONNX Runtime, with rows whose blocks differ in their means, which the grid adds."""
-    plan = dataclasses.replace(plan_for("int4"), grid=32)
+def test_a_layer_on_its_own_grid_computes_what_it_stands_for(K: int, tmp_path: Path) -> None:
+    """Through ONNX Runtime, with rows whose blocks have different means, because the form adds these."""
+    plan = dataclasses.replace(make_plan("int4"), grid=32)
     form = Former(plan, packed=True).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
     assert isinstance(form, GridForm)
     inputs = weights(5, K, seed=2)[None] + weights(5, K // 32, seed=3).repeat_interleave(32, 1)[None]
@@ -174,10 +174,10 @@ def test_layer_on_its_own_grid_computes_the_same(K: int, tmp_path: Path) -> None
     assert np.square(out - wanted).mean() < 0.02**2 * np.square(wanted).mean()  # inputs are rounded to 8 bits
 
 
-def test_plan_for_speed_has_its_precisions(tmp_path: Path) -> None:
+def test_int4_fast_has_the_plan_for_speed(tmp_path: Path) -> None:
     checkpoint = toy_checkpoint(tmp_path / "toy", hidden_size=64, **ONE_LAYER)
-    bundle = export(checkpoint, tmp_path / "fast", precision="int4", prefer="speed")
-    assert load_manifest(bundle).precision == plan_for("int4", prefer="speed")
+    bundle = export(checkpoint, tmp_path / "fast", precision="int4-fast")
+    assert load_manifest(bundle).precision == make_plan("int4-fast")
 
 
 def test_graphs_that_differ_from_the_manifest_are_refused(

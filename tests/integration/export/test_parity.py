@@ -139,12 +139,6 @@ def test_gate_uses_prompts_of_the_task(checkpoint: Checkpoint, tmp_path: Path) -
     assert fixed_prompts(own) == [[token for (token,) in prompt] for prompt, _ in longest] != []
 
 
-def test_coarser_embeddings_pass_with_a_float32_base(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    bundle = export(checkpoint, tmp_path / "bundle", precision="fp32", keep_head="int8")
-    plan = load_manifest(bundle).precision
-    assert (plan.head, plan.frequent_rows) == ("int8", 0)  # all rows alike, as asked for
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [

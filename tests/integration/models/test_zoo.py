@@ -98,7 +98,7 @@ def ask_all(name: str, prompts: list[Prompt], most: int) -> tuple[Figures, Figur
             {i: ask(model, judge, each, i, **dial, max_tokens=most) for i, each in enumerate(prompts)}
             for dial in ({"mode": "plain"}, {"mode": "merge", "confidence": 0.8})
         )
-    return figures([*plain.values()], plain, plain), figures([*grouped.values()], plain, plain)
+    return figures([*plain.values()], plain), figures([*grouped.values()], plain)
 
 
 def test_tiny_merges_and_agrees_with_its_base() -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import gguf
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Type
-from helpers.toys.quantizing import plan_for, q4_1, weights
+from helpers.toys.quantizing import q4_1, weights
 from helpers.toys.toy_models import toy_model
 
 from hamburger_edge.bundle.manifest import PrecisionPlan
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.gguf.tensors import four_bits
-from hamburger_edge.export.precision_plan import Former, apply_plan, fit_plan
+from hamburger_edge.export.precision_plan import Former, apply_plan, fit_plan, make_plan
 from hamburger_edge.export.quantization import block_quantizer, own_grid
 from hamburger_edge.export.quantization.block_quantizer import dequantize, quantize, quantize_with_minimum
 from hamburger_edge.export.quantization.cache_ranges import CacheRanges
@@ -27,8 +26,8 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 Rounded = Callable[[torch.Tensor, InputCovariance | None], torch.Tensor]
 
 
-def fitted(model: Hamburger, precision: str = "int4", **options: Any) -> PrecisionPlan:
-    return fit_plan(plan_for(precision, **options), model, tiers=True)
+def fitted(model: Hamburger, precision: str = "int4") -> PrecisionPlan:
+    return fit_plan(make_plan(precision), model)
 
 
 def in_blocks(weight: torch.Tensor, covariance: InputCovariance | None = None) -> torch.Tensor:
@@ -196,19 +195,18 @@ def test_grid_with_minima_is_recovered() -> None:
 
 def test_base_keeps_its_own_grid() -> None:
     model = toy_model(hidden_size=64, intermediate_size=96)
-    assert fitted(model) == plan_for("int4")
+    assert fitted(model) == make_plan("int4")
     for module in model.base.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data = q4_1(*module.weight.shape)
     assert fitted(model).grid == 32
-    assert fitted(model, block_size=64).grid == 0  # as asked
     assert fitted(model, "int8").grid == 0
-    assert fitted(model, prefer="speed").grid == 0
-    for options, form, sizes in (
-        ({}, GridForm, (32, 64, 32, 32)),
-        ({"prefer": "speed"}, BlockForm, (32, 64, 64, 32)),  # integer zero points: they average nothing
+    assert fitted(model, "int4-fast").grid == 0
+    for precision, form, sizes in (
+        ("int4", GridForm, (32, 64, 32, 32)),
+        ("int4-fast", BlockForm, (32, 64, 64, 32)),  # integer zero points: they average nothing
     ):
-        own, _ = apply_plan(model, fitted(model, **options))
+        own, _ = apply_plan(model, fitted(model, precision))
         for layer in own.base.layers:
             products = layer.self_attn.packed.linear, layer.self_attn.o_proj, layer.mlp.packed.linear
             forms = [product.form for product in (*products, layer.mlp.down_proj)]
@@ -230,7 +228,6 @@ def test_head_has_fewer_bits_for_rare_tokens() -> None:
     model = toy_model(hidden_size=64, draft_vocab_size=20)
     plan = fitted(model)
     assert plan.frequent_rows == 40
-    assert fit_plan(plan_for("int4"), model, tiers=False).frequent_rows == 0  # --keep-head
     assert fitted(model, "int8").frequent_rows == 0
     for size, narrow in ((100, True), (2000, False)):  # larger than the layers: in whole blocks
         assert ("head" in fitted(toy_model(vocab_size=size)).narrow_layers) == narrow
@@ -246,16 +243,15 @@ def test_head_has_fewer_bits_for_rare_tokens() -> None:
     assert vocabulary.short.packed.data_ptr() == vocabulary.head.frequent.packed.data_ptr()
     with pytest.raises(ValueError, match="41 rows"):
         vocabulary.head.first(41)
-    for wanted, size in (({}, 32), ({"prefer": "speed"}, 64), ({"block_size": 64}, 64)):
-        _, vocabulary = apply_plan(model, fitted(model, **wanted))
+    for precision, size in (("int4", 32), ("int4-fast", 64)):
+        _, vocabulary = apply_plan(model, fitted(model, precision))
         assert vocabulary.head.rare.size == size
 
 
-def test_precision_plan_is_read_and_validated() -> None:
-    plan = plan_for("int4")
+def test_plans() -> None:
+    plan = make_plan("int4")
     assert (plan.base, plan.head) == ("int4", "int8")
-    assert plan_for("int4", keep_head="int4").head == "int4"
-    assert plan_for("fp32").block_size == 0
+    assert make_plan("fp32").block_size == 0
     former = Former(plan, packed=True)
     assert isinstance(former.linear("stop_head.4", weights(1, 64)), FloatForm)  # too small to be worth it
     names = {"base.layers.3.self_attn.v_proj": (8, 64), "base.layers.3.self_attn.k_proj": (4, 64)}
@@ -268,5 +264,5 @@ def test_precision_plan_is_read_and_validated() -> None:
     table = former.vocabulary(weights(64, 48))
     assert isinstance(table, BlockForm)
     assert (table.bits, table.size) == (8, 16)  # whole blocks
-    with pytest.raises(ConfigError, match="keep_head = 'fp32'"):
+    with pytest.raises(ConfigError, match="no whole blocks of 16 weights: export with --precision fp16"):
         former.vocabulary(weights(64, 40))

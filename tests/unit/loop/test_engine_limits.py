@@ -57,8 +57,6 @@ def test_context_runs_out_while_answering(
         ({"confidence": 2}, "confidence"),
         ({"mode": "hope"}, "mode"),
         ({"prompt": []}, "empty"),
-        ({"prompt": [40]}, "token"),
-        ({"prompt": [-1]}, "token"),
     ],
 )
 def test_bad_input_is_named_and_changes_nothing(options: dict[str, Any], named: str) -> None:
@@ -68,6 +66,16 @@ def test_bad_input_is_named_and_changes_nothing(options: dict[str, Any], named: 
     with pytest.raises(InputError, match=named):
         run(engine, **options)
     assert engine.sequence == before
+
+
+@pytest.mark.parametrize(
+    ("group", "error"), [([40], "a token must"), ([-1], "a token must"), ([], "got 0"), ([1] * 5, "got 5")]
+)
+def test_invalid_groups_are_refused(group: list[int], error: str) -> None:
+    engine = Engine(ScriptedBackend())
+    assert engine.check_groups([[1], [2, 3]]) == [(1,), (2, 3)]
+    with pytest.raises(InputError, match=error):
+        engine.check_groups([group])
 
 
 @pytest.mark.parametrize("mode", ["merge", "verify"])

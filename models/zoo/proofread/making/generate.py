@@ -85,7 +85,7 @@ class Site:
         return self.words[index].lower().strip(".,!?:") if 0 <= index < len(self.words) else ""
 
 
-Mistake = Callable[[Site], str | None]  # what is typed for the word; None: the word has no room for it
+Mistake = Callable[[Site], str | None]  # returns the typed word; None: this mistake does not fit the word
 
 
 def _near_keys() -> dict[str, str]:
