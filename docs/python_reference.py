@@ -14,8 +14,8 @@ SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "Opening a bundle": {"load": ()},
     "Models": {
         "Model": (
-            *("info", "encode", "decode", "stream", "generate", "astream", "agenerate", "chat", "resume"),
-            *("cancel", "close"),
+            *("info", "encode", "decode", "stream", "generate", "astream", "agenerate", "call", "chat"),
+            *("resume", "cancel", "close"),
         ),
         "Options": (),
         "Stream": ("result", "complete", "cancel", "close"),
@@ -25,9 +25,10 @@ SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "Stats": (),
     },
     "Conversations": {
-        "Chat": ("send", "continue_answer", "configure", "reset", "save"),
+        "Chat": ("send", "asend", "continue_answer", "configure", "reset", "save"),
         "ChatTemplate": ("preset", "first_turn", "next_turn"),
     },
+    "Calls": {"tools_of": (), "Catalogue": (), "Call": ()},
     "Exporting": {"export_checkpoint": ()},
 }
 

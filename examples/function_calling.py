@@ -1,5 +1,6 @@
-"""Function calling: the model answers with JSON that follows a schema of three tools, the program does what
-it says and hands the result back, and the model puts it into words.
+"""Call functions: the model's answer is JSON by a schema of three tools, and the program calls the tool.
+
+A second answer of the model puts the result into words.
 
     python examples/function_calling.py BUNDLE ["What is 12 plus 30?"]
 

@@ -1,7 +1,8 @@
-"""The manifest of a bundle whose other files are written."""
+"""The manifest of a bundle whose other files are written, and the files that all bundles have."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,17 @@ from hamburger_edge.bundle.manifest import (
     Origin,
     PrecisionPlan,
 )
+from hamburger_edge.export.assembly.assemble import compact_tokenizer
 from hamburger_edge.export.graphs.signatures import GraphIO
 from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import Recommended
+from hamburger_edge.loop.draft_index import read_draft_index
 from hamburger_edge.loop.drafting import USUAL_COSTS, Costs
 from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.bases.terms import copy_terms
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.support.strict import from_mapping
 from hamburger_edge.support.version import __version__
 
@@ -64,8 +69,19 @@ def manifest_of(
         certainty=certainty_of(checkpoint),
         answer_prefix=tuple(checkpoint.manifest.get("answer_prefix", ())),
         edits_prompt=checkpoint.manifest.get("edits_prompt", False),
+        tools=tuple(checkpoint.manifest.get("tools", ())),
         draft_costs=DRAFT_COSTS.get(plan.base, USUAL_COSTS),
     )
+
+
+def write_shared_files(checkpoint: Checkpoint, folder: Path) -> None:
+    """Write what graphs and GGUF files have in common: tokenizer, the base's terms, draft index."""
+    if checkpoint.tokenizer is not None:
+        compact_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
+    copy_terms(checkpoint.folder, folder)
+    index = checkpoint.file(DRAFT_INDEX)
+    if index and read_draft_index(index, checkpoint.model.config.base.vocab_size):
+        shutil.copyfile(index, folder / DRAFT_INDEX)
 
 
 def recommended_of(checkpoint: Checkpoint) -> Recommended | None:

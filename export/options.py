@@ -13,13 +13,14 @@ from typing import Any, Literal
 from hamburger_edge.bundle.manifest import KV_TYPES, PRECISIONS, gguf_precision
 from hamburger_edge.errors import ConfigError, InputError, one_line
 from hamburger_edge.support.strict import read_toml
-from hamburger_edge.support.values import among, flag, safe_repr
+from hamburger_edge.support.values import among, flag, safe_repr, whole_in
 
 FORMATS = ("onnx", "gguf")
 FLAVORS = ("fused", "portable")
 PREFERENCES = ("accuracy", "speed")
 # What `precision` may be of an export; "int4-fast" is coarser than "int4", and faster (fused graphs only).
 PRESETS = ("int4", "int4-fast", "int8", "fp16", "fp32")
+CACHE_LENGTH, SHORTEST_CACHE = 2048, 64  # slots of a portable cache; the parity gate needs some room
 BLOCK_SIZES = (16, 32, 64, 128, 256)
 CHOICES = {
     "flavor": FLAVORS,
@@ -136,6 +137,13 @@ def options_of(given: Mapping[str, Any], recipe: str | Path | None = None) -> Ex
         if given["precision"] == "int4-fast":
             asked |= {"precision": "int4", "prefer": "speed"}
     return ExportOptions(**asked)
+
+
+def cache_slots_of(positions: int, cache_slots: int | None) -> int:
+    """Return the slots of a portable cache for a model of this many positions."""
+    if cache_slots is None:
+        return min(CACHE_LENGTH, positions)
+    return whole_in("cache_slots", cache_slots, min(SHORTEST_CACHE, positions), positions)
 
 
 def _recipe(path: Path) -> dict[str, Any]:

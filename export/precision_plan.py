@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import cast
 
 import torch
@@ -15,9 +16,10 @@ from hamburger_edge.bundle.manifest import Precision, PrecisionPlan
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.graphs.modules import Vocabulary, own_structure
 from hamburger_edge.export.graphs.portable import PortableBlockForm
-from hamburger_edge.export.quantization.activations import Calibration
+from hamburger_edge.export.quantization.activation_ranges import ActivationRanges
 from hamburger_edge.export.quantization.block_quantizer import quantize
 from hamburger_edge.export.quantization.column_forms import ColumnForm, InputScale, TableForm
+from hamburger_edge.export.quantization.covariances import Covariances, stage_paths
 from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.input_covariance import InputCovariance
 from hamburger_edge.export.quantization.input_ranges import HEAD
@@ -36,6 +38,7 @@ from hamburger_edge.export.quantization.weight_forms import (
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.support.progress import Progress, no_progress
 
+UNMEASURED = ActivationRanges()
 BLOCK_SIZE = 64  # weights that share a scale
 TABLE, HEAD_WEIGHT = "base.embed_tokens.weight", "base.lm_head.weight"
 SMALLEST = 16  # outputs; a layer with fewer stays in float32, as the last one of the stop head
@@ -94,21 +97,19 @@ def fit_plan(plan: PrecisionPlan, model: Hamburger, *, tiers: bool) -> Precision
 
 
 class Former:
-    """Gives every weight of a model the form its plan says; asks for input covariance as layers come up."""
+    """Gives every weight of a model the form of its plan."""
 
     def __init__(
         self,
         plan: PrecisionPlan,
-        calibration: Calibration,
+        ranges: ActivationRanges = UNMEASURED,
         *,
         packed: bool,
         tied: bool = True,  # whether the head is the embeddings
         draft_vocab: int = 0,  # tokens whose rows the head has first
     ):
-        self.plan, self.calibration, self.packed = plan, calibration, packed
+        self.plan, self.ranges, self.packed = plan, ranges, packed
         self.tied, self.draft_vocab = tied, draft_vocab
-        self.folds = Folds({})  # of the base's norms
-        self.ranges: Mapping[str, float] = {}  # of the inputs of the base's products
 
     @property
     def in_columns(self) -> bool:
@@ -122,11 +123,11 @@ class Former:
         precision = plan.base if path.startswith("base.") else plan.graft
         return "int8" if precision == "int4" and _among(path, plan.int8_layers) else precision
 
-    def linear(self, path: str, weight: Tensor) -> Form:
+    def linear(self, path: str, weight: Tensor, covariance: InputCovariance | None = None) -> Form:
+        """Store a layer's weight; the `covariance` of its inputs improves 4-bit rounding."""
         weight = weight.detach().float()  # a layer may hold 16 bits
-        weight = torch.from_numpy(self.folds.apply(f"{path}.weight", weight.numpy()))
+        weight = torch.from_numpy(self.ranges.folds.apply(f"{path}.weight", weight.numpy()))
         precision, grid = self.precision(path), self.plan.grid
-        covariance = self.calibration.take(path) if precision == "int4" else None
         if grid and path.startswith("base."):
             size = _fitting(self.plan.block_size, weight.shape[1], whole=False)
             return grid_form(path, weight, grid, size, covariance)
@@ -140,7 +141,7 @@ class Former:
         """Rows of the base must not depend on the rows beside them; other graphs get the same rows always."""
         if path.startswith(("embedder.", "micro.")):
             return "call"
-        return self.ranges.get(path, "row")
+        return self.ranges.inputs.get(path, "row")
 
     def check_vocabulary(self, width: int) -> None:
         """Refuse a width without whole blocks: embeddings are looked up in whole blocks."""
@@ -157,7 +158,7 @@ class Former:
             weight, self.plan.head, self.plan.block_size, table=True, covariance=None, rows=rows
         )
 
-    def head(self, weight: Tensor, rows: Tensor | None) -> Form:
+    def head(self, weight: Tensor, rows: Tensor | None, covariance: InputCovariance | None = None) -> Form:
         """Store the head; rows of frequent tokens come first.
 
         Rounding keeps the other rows close to their original too, since they may also be embeddings.
@@ -167,7 +168,7 @@ class Former:
             return self._head_in_columns(weight, rows)
         if not count or rows is None:
             return self.vocabulary(weight, rows)
-        frequent, covariance = self.vocabulary(weight, rows[:count]), self.calibration.take(HEAD)
+        frequent = self.vocabulary(weight, rows[:count])
         if covariance is not None:
             covariance = InputCovariance(
                 covariance.mean + covariance.mean.diagonal().mean() * torch.eye(len(covariance.mean))
@@ -216,10 +217,10 @@ def _fitting(size: int, width: int, *, whole: bool) -> int:
     return size
 
 
-def needs_moments(model: Hamburger, plan: PrecisionPlan) -> list[str]:
+def needs_covariance(model: Hamburger, plan: PrecisionPlan) -> list[str]:
     """Name the layers whose rounding improves with calibration."""
     linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    former = Former(plan, Calibration(None), packed=True)
+    former = Former(plan, packed=True)
     head = [HEAD] if plan.frequent_rows else []
     return head + [name for name in linears if former.precision(name) == "int4"]
 
@@ -228,48 +229,50 @@ def needs_moments(model: Hamburger, plan: PrecisionPlan) -> list[str]:
 def apply_plan(
     model: Hamburger,
     plan: PrecisionPlan,
-    calibration: Calibration,
+    covariances: Iterable[Covariances] = (),
+    ranges: ActivationRanges = UNMEASURED,
     progress: Progress = no_progress,
     *,
     packed: bool = True,
 ) -> tuple[Hamburger, Vocabulary]:
     """Return a model around the same weights whose linear layers and vocabulary have the plan's forms.
 
-    Parts are converted in the order in which calibration reads them.
+    `covariances`: of the stages of `stage_paths`, in that order.
     """
     config = model.config
     former = Former(
-        plan,
-        calibration,
-        packed=packed,
-        tied=config.base.tied_head,
-        draft_vocab=config.draft_vocab_size,
+        plan, ranges, packed=packed, tied=config.base.tied_head, draft_vocab=config.draft_vocab_size
     )
-    former.check_vocabulary(model.config.base.hidden_size)  # before the long part
-    former.folds = calibration.folds(progress)
-    former.ranges = calibration.ranges()
+    former.check_vocabulary(config.base.hidden_size)  # before the long part
     own = own_structure(model)
-    for norm in former.folds.exponents:
-        parameter = own.get_parameter(f"{norm}.weight")
-        if parameter.ndim > 1:
-            continue  # a product, which gets its form below
-        folded = former.folds.apply(norm, parameter.detach().float().numpy())
-        own.get_submodule(norm).weight = nn.Parameter(torch.from_numpy(folded), requires_grad=False)
+    _fold_norms(own, ranges.folds)
     count = 1 + sum(isinstance(module, nn.Linear) for module in model.modules())
     done = itertools.count()
     own.base.lm_head = None  # the vocabulary has it
 
-    def linear(path: str, weight: Tensor) -> Form:
-        progress("quantizing", next(done), count)
-        return former.linear(path, weight)
+    for stage, measured in itertools.zip_longest([*stage_paths(model), "stop_head"], covariances):
+        found: Covariances = measured or {}
 
-    replace_linears(own.embedder, linear, "embedder")
-    replace_linears(own.base, linear, "base")
-    progress("quantizing", next(done), count)
-    vocabulary = Vocabulary(model, former.vocabulary, former.head)
-    replace_linears(own.micro, linear, "micro")
-    replace_linears(own.stop_head, linear, "stop_head")
+        def linear(path: str, weight: Tensor, found: Covariances = found) -> Form:
+            progress("quantizing", next(done), count)
+            return former.linear(path, weight, found.pop(path, None))
+
+        if stage == HEAD:
+            progress("quantizing", next(done), count)
+            head = partial(former.head, covariance=found.pop(HEAD, None))
+            vocabulary = Vocabulary(model, former.vocabulary, head)
+        else:
+            replace_linears(own.get_submodule(stage), linear, stage)
     for layer in [*own.base.layers, *own.micro.layers]:
         pack_attention(layer.self_attn)
         pack_feed_forward(layer.mlp)
     return own, vocabulary
+
+
+def _fold_norms(own: Hamburger, folds: Folds) -> None:
+    """Divide the norms' weights by the scales that their readers' weights take over."""
+    for norm in folds.exponents:
+        parameter = own.get_parameter(f"{norm}.weight")
+        if parameter.ndim == 1:  # a product gets its form, and with it the scales, later
+            folded = folds.apply(norm, parameter.detach().float().numpy())
+            own.get_submodule(norm).weight = nn.Parameter(torch.from_numpy(folded), requires_grad=False)

@@ -8,6 +8,9 @@ with hamburger_edge.load("my-bundle") as model:
     print(model.generate("And at night?").stats.tokens_per_step)
 """
 
+from hamburger_edge.calls.catalogue import Catalogue
+from hamburger_edge.calls.compact_form import Call
+from hamburger_edge.calls.from_python import tools_of
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.stream import Chunk, Result, Stream
 from hamburger_edge.chat.template import ChatTemplate
@@ -39,6 +42,8 @@ from hamburger_edge.support.version import __version__
 __all__ = [
     "BundleError",
     "BusyError",
+    "Call",
+    "Catalogue",
     "Chat",
     "ChatTemplate",
     "CheckpointError",
@@ -64,4 +69,5 @@ __all__ = [
     "__version__",
     "export_checkpoint",
     "load",
+    "tools_of",
 ]

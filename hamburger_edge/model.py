@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from os import PathLike
-from typing import Unpack
+from typing import Any, Unpack
 
+from hamburger_edge.calls.catalogue import NO_TOOLS, Catalogue, Limits
+from hamburger_edge.calls.compact_form import Call, parse
+from hamburger_edge.calls.from_python import targets_of, typed
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.inference import Inference, Messages, Prompt
 from hamburger_edge.chat.messages import read_messages
-from hamburger_edge.chat.stream import Chunk, Result, Stream, in_thread
+from hamburger_edge.chat.stream import Chunk, Result, Stream
+from hamburger_edge.chat.task_queue import answer_chunks, answering
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
+from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.backend import Backend, ModelInfo
 from hamburger_edge.loop.engine import Reuse
 from hamburger_edge.loop.settings import Options, Settings
@@ -23,6 +28,7 @@ from hamburger_edge.support.values import flag
 class Model:
     """A loaded model. It makes one answer at a time; other uses raise BusyError meanwhile.
 
+    The asynchronous methods wait for each other instead, in the order of their calls.
     `cancel`, `encode`, `decode` and `close` may be called from any thread at any time.
     """
 
@@ -92,10 +98,13 @@ class Model:
         reuse_prefix: bool = True,
         **options: Unpack[Options],
     ) -> AsyncIterator[Chunk]:
-        """Like `stream`, each step in a thread. Cancelling the task cancels the answer."""
-        begin = partial(self.stream, messages=messages, raw=raw, system=system, reuse_prefix=reuse_prefix)
-        stream = await in_thread(begin, prompt, **options)
-        async with aclosing(aiter(stream)) as chunks:
+        """Like `stream`, each step in a thread, after the answers of other tasks.
+
+        Cancelling the task cancels the answer.
+        """
+        named = {"messages": messages, "raw": raw, "system": system, "reuse_prefix": reuse_prefix}
+        begin = partial(self.stream, prompt, **named, **options)  # type: ignore[arg-type]
+        async with aclosing(answer_chunks(self.inference.tasks, begin)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -109,13 +118,56 @@ class Model:
         reuse_prefix: bool = True,
         **options: Unpack[Options],
     ) -> Result:
-        """Like `generate`, each step in a thread. Cancelling the task cancels the answer."""
-        begin = partial(self.stream, messages=messages, raw=raw, system=system, reuse_prefix=reuse_prefix)
-        stream = await in_thread(begin, prompt, **options)
-        async with aclosing(aiter(stream)) as chunks:
-            async for _ in chunks:
+        """Like `generate`, each step in a thread, after the answers of other tasks.
+
+        Cancelling the task cancels the answer.
+        """
+        named = {"messages": messages, "raw": raw, "system": system, "reuse_prefix": reuse_prefix}
+        begin = partial(self.stream, prompt, **named, **options)  # type: ignore[arg-type]
+        async with answering(self.inference.tasks, begin) as stream:
+            async for _ in stream:
                 pass
         return stream.result()
+
+    @property
+    def tools(self) -> Catalogue | None:
+        """The functions that its answers call; None: it answers with text."""
+        calls = self.inference.calls
+        return None if calls is None else calls.catalogue
+
+    def call(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        messages: Messages | None = None,
+        names: Mapping[str, Sequence[str]] | None = None,
+        tools: Any = None,
+        required: bool = False,
+        several: bool = True,
+        system: str | None = None,
+        **options: Unpack[Options],
+    ) -> list[Call]:
+        """Answer with calls of the model's tools; an empty list stands for none.
+
+        `names` limits texts to lists: {"area": ["Kitchen", "Hall"]} or {"TurnOn.area": [...]}. A value is
+        returned as listed. `tools` limits the tools: names of them, or the module, functions and Pydantic
+        models that they come from. The arguments of a Pydantic model's tool are then an instance of it.
+        `required` allows no empty list, `several=False` at most one call.
+        """
+        if self.tools is None:
+            raise InputError(NO_TOOLS)
+        by_name = tools is None or (isinstance(tools, Sequence) and all(isinstance(t, str) for t in tools))
+        targets = {} if by_name else targets_of(tools)
+        chosen = tools if by_name else list(targets)
+        limits = Limits.of({"names": names, "tools": chosen, "required": required, "several": several})
+        catalogue = self.tools.limited(limits)
+        limited: Options = {**options, "calls": limits.to_json()}
+        answer = self.generate(prompt, messages=messages, system=system, **limited)
+        if answer.finish_reason == "context":
+            raise ContextFullError("the calls do not fit into the model's context: shorten the prompt")
+        if not answer.complete:  # cancelled, or too few tokens for any answer
+            return []
+        return typed(parse(answer.text, catalogue, answer.certainty), targets)
 
     def chat(
         self, system: str | None = None, *, messages: Messages | None = None, **options: Unpack[Options]

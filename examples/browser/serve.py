@@ -26,7 +26,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, bundles: dict[str, Path], port: int = 0) -> None:
         page = {**code(PACKAGE), "/": PAGE / "browser.html"}
         page |= {path: PAGE / path.removeprefix("/") for path in SHARED}
-        self.page = list(page)  # what works without a network
+        self.page = list(page)  # files that the browser caches for use without a network
         self.files = {**page, **bundle_files(bundles)}
         self.listing = json.dumps(list(bundles)).encode()
         super().__init__(("127.0.0.1", port), Handler)

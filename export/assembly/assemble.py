@@ -20,7 +20,7 @@ from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, CheckpointError
 from hamburger_edge.export.assembly.recipe import STORED, WEIGHTS, Product, Recipe, Table, read_recipe
-from hamburger_edge.export.assembly.weights import Weights, base_of
+from hamburger_edge.export.assembly.weights import Weights, base_of, tokenizer_beside
 from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.int8_columns import quantize_columns, quantize_table
 from hamburger_edge.loop.certainty import Certainty
@@ -103,7 +103,7 @@ def _tokenizer(checkpoint: Path, about: CheckpointManifest, base: Path | None) -
     """The checkpoint's, or else its base's."""
     if about.tokenizer is not None or base is None:
         return checkpoint / (about.tokenizer or "tokenizer.json")
-    return (base if base.is_dir() else base.parent) / "tokenizer.json"
+    return tokenizer_beside(base)
 
 
 def _checked(folder: Path, manifest: Manifest, checkpoint: Path, about: CheckpointManifest) -> Manifest:
@@ -134,6 +134,7 @@ def _checked(folder: Path, manifest: Manifest, checkpoint: Path, about: Checkpoi
         certainty=certainty,
         answer_prefix=about.answer_prefix,
         edits_prompt=about.edits_prompt,
+        tools=about.tools,
     )
 
 

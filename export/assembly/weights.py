@@ -17,10 +17,12 @@ from hamburger_edge.models.bases.fetch import fetch, weights_sha256
 from hamburger_edge.models.bases.gguf_file import GGUFFile
 from hamburger_edge.models.bases.layers import kept_weights
 from hamburger_edge.models.bases.renaming import hugging_face_names, norm_offset, rename
+from hamburger_edge.models.bases.vocabulary import TABLES, kept_rows
 from hamburger_edge.models.checkpoints.arrays import read_arrays, read_stored
 from hamburger_edge.models.checkpoints.delta import change, check_delta
 from hamburger_edge.models.checkpoints.manifest import BASE, DELTA, GRAFT, MANIFEST, CheckpointManifest
 from hamburger_edge.support.progress import Progress
+from hamburger_edge.support.strict import read_json
 
 Floats = npt.NDArray[np.float32]
 Read = Callable[[str], Floats]
@@ -52,6 +54,10 @@ class Weights:
         self.shapes, self.read = _base_weights(where, manifest.config.base.family)
         if layers := manifest.base.layers:
             self.shapes, self.read = _kept(self.shapes, self.read, layers, checkpoint / MANIFEST)
+        if manifest.base.cut_vocabulary:
+            tokenizer = checkpoint / str(manifest.tokenizer)
+            rows = kept_rows(read_json(tokenizer), tokenizer, base and tokenizer_beside(base))
+            self.shapes, self.read = _cut(self.shapes, self.read, rows)
         self.delta: dict[str, Floats] = {}
         if (checkpoint / DELTA).exists():
             self.delta = read_arrays(checkpoint / DELTA)
@@ -115,6 +121,18 @@ def _kept(
     """Return shapes and reader of the base without its other layers."""
     names = kept_weights(shapes, layers, source)
     return {name: shapes[names[name]] for name in names}, lambda name: read(names[name])
+
+
+def _cut(
+    shapes: dict[str, tuple[int, ...]], read: Read, rows: npt.NDArray[np.int64]
+) -> tuple[dict[str, tuple[int, ...]], Read]:
+    """Return shapes and reader of the base with these rows of its tables."""
+    cut = {name: (len(rows), *shape[1:]) if name in TABLES else shape for name, shape in shapes.items()}
+    return cut, lambda name: read(name)[rows] if name in TABLES else read(name)
+
+
+def tokenizer_beside(base: Path) -> Path:
+    return (base if base.is_dir() else base.parent) / "tokenizer.json"
 
 
 def _in_memory(state: dict[str, Floats]) -> tuple[dict[str, tuple[int, ...]], Read]:

@@ -15,11 +15,12 @@ llama.cpp allows for M-RoPE models only. There the base is a paddleocr model wit
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +32,8 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.gguf.tensors import FILE_TYPES, GGUFBuilder, sections
 from hamburger_edge.export.gguf.vocabulary import add_vocabulary, jinja
-from hamburger_edge.export.quantization.activations import Calibration
+from hamburger_edge.export.quantization.covariances import Covariances, covariances_by_stage, stage_paths
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
-from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import inverse_frequencies
 from hamburger_edge.models.bases.gguf_file import permute
 from hamburger_edge.models.bases.renaming import GGUF
@@ -41,6 +41,7 @@ from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.support.progress import Progress, no_progress
 
 BASE, MICRO_DECODER, GRAFT = "base.gguf", "micro_decoder.gguf", "graft.gguf"
+LayerCovariances = Generator[tuple[str, Covariances]]  # of each decoder layer: its path and covariances
 THEIRS = {ours: theirs for theirs, ours in GGUF.items() if ours is not None}
 
 
@@ -49,7 +50,6 @@ def write_gguf(
     folder: Path,
     *,
     plan: PrecisionPlan,
-    calibration: Calibration,
     progress: Progress = no_progress,
 ) -> GGUFPart:
     """Write the three files into an existing folder and return their part of the manifest."""
@@ -62,8 +62,9 @@ def write_gguf(
     def tick() -> None:
         progress("writing GGUF", next(done), count)
 
-    base = _base(checkpoint, folder / BASE, architecture, plan, calibration, export, tick)
-    micro = _micro_decoder(checkpoint, folder / MICRO_DECODER, plan, calibration, export, tick)
+    with contextlib.closing(_covariances(checkpoint, plan)) as covariances:
+        base = _base(checkpoint, folder / BASE, architecture, plan, covariances, export, tick)
+        micro = _micro_decoder(checkpoint, folder / MICRO_DECODER, plan, covariances, export, tick)
     graft = GGUFBuilder(folder / GRAFT, "hamburger", "graft", export)
     graft.key("hamburger.merger_heads", config.merger_heads)
     graft.key("hamburger.merge_residual", config.merge_residual)
@@ -109,7 +110,7 @@ def _base(
     path: Path,
     architecture: str,
     plan: PrecisionPlan,
-    calibration: Calibration,
+    covariances: LayerCovariances,
     export: str,
     tick: Callable[[], None],
 ) -> GGUFEntry:
@@ -140,7 +141,7 @@ def _base(
     part.tensor("output_norm.weight", model.base.norm.weight)
     if model.base.lm_head is not None:
         part.tensor("output.weight", model.base.lm_head.weight, plan.head)
-    _add_layers(part, model.base.layers, config.base, plan, "base.layers", calibration, tick)
+    _add_layers(part, model.base.layers, config.base, plan, covariances, tick)
     return part.write()
 
 
@@ -148,7 +149,7 @@ def _micro_decoder(
     checkpoint: Checkpoint,
     path: Path,
     plan: PrecisionPlan,
-    calibration: Calibration,
+    covariances: LayerCovariances,
     export: str,
     tick: Callable[[], None],
 ) -> GGUFEntry:
@@ -168,7 +169,7 @@ def _micro_decoder(
     part.tensor("token_embd.weight", head, plan.head)
     assert model.micro.norm is not None
     part.tensor("output_norm.weight", model.micro.norm.weight)
-    _add_layers(part, model.micro.layers, config, plan, "micro.layers", calibration, tick)
+    _add_layers(part, model.micro.layers, config, plan, covariances, tick)
     return part.write()
 
 
@@ -198,24 +199,31 @@ def _add_layers(
     layers: torch.nn.ModuleList,
     config: BaseConfig,
     plan: PrecisionPlan,
-    path: str,
-    calibration: Calibration,
+    covariances: LayerCovariances,
     tick: Callable[[], None],
 ) -> None:
     for number, layer in enumerate(layers):
         tick()
+        path, of_inputs = next(covariances)
         for name, tensor in _layer_tensors(layer, config, part.architecture):
             theirs = THEIRS[f"layers.{{}}.{name}"].format(number)
-            fed = calibration.take(f"{path}.{number}.{name.removesuffix('.weight')}")
-            part.tensor(theirs, tensor, plan.base, fed)
+            covariance = of_inputs.pop(f"{path}.{name.removesuffix('.weight')}", None)
+            part.tensor(theirs, tensor, plan.base, covariance)
 
 
-def calibrated_layers(model: Hamburger, plan: PrecisionPlan) -> list[str]:
-    """Name the layers whose rounding improves with calibration."""
-    if not plan.base.startswith("q4"):
-        return []
+def _covariances(checkpoint: Checkpoint, plan: PrecisionPlan) -> LayerCovariances:
+    """Yield path and input covariances of each decoder layer, first the base's, then the micro decoder's.
+
+    Only 4-bit layers of a model with a tokenizer have covariances.
+    """
+    model = checkpoint.model
     linears = (name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear))
-    return [name for name in linears if ".layers." in name]
+    layers = [name for name in linears if ".layers." in name]
+    calibrated = plan.base.startswith("q4") and checkpoint.tokenizer is not None
+    stages = covariances_by_stage(checkpoint, layers) if calibrated else ()
+    for path, covariances in itertools.zip_longest(stage_paths(model), stages):
+        if ".layers." in path:
+            yield path, covariances or {}
 
 
 def _layer_tensors(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from hamburger_edge.errors import ParityError
-from hamburger_edge.export.quantization.activations import calibration_texts
+from hamburger_edge.export.quantization.calibration_batches import calibration_texts
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.ledger import Ledger
 from hamburger_edge.models.architecture.hamburger import Hamburger

@@ -20,7 +20,7 @@ import numpy as np
 from hamburger_edge.bundle.manifest import KV_TYPES, PrecisionPlan
 from hamburger_edge.export.parity.graphs import Array, restart
 from hamburger_edge.export.parity.text import micro_steps, reading
-from hamburger_edge.export.quantization.activations import judging_texts
+from hamburger_edge.export.quantization.calibration_batches import judging_texts
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint

@@ -16,7 +16,7 @@ import numpy as np
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.export.parity.graphs import Array, restart
-from hamburger_edge.export.quantization.activations import judging_texts
+from hamburger_edge.export.quantization.calibration_batches import judging_texts
 from hamburger_edge.loop.backend import Backend, MicroReadout, Readout
 from hamburger_edge.loop.engine import Driver, Engine
 from hamburger_edge.loop.fixed_groups import groups_of_size

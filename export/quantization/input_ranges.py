@@ -59,8 +59,7 @@ class InputRanges:
         self.largest[name] = found if before is None else torch.maximum(before, found)
 
     def folds(self) -> Folds:
-        """End listening: a copy of the model would take the hooks along."""
-        self.close()
+        """Return the scales that the channels' sizes fold into norms."""
         exponents = {}
         for name, largest in self.largest.items():
             for source, readers in READERS.items():

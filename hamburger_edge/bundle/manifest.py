@@ -211,6 +211,7 @@ class Manifest:
     answer_prefix: tuple[int, ...] = ()  # tokens that all answers begin with
     edits_prompt: bool = False  # answers are corrected prompts, constrained by loop/edits.py
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps of the graphs
+    tools: tuple[dict[str, Any], ...] = ()  # functions that answers call, in OpenAI's form; see calls/
 
     @property
     def pairs_rows(self) -> bool:

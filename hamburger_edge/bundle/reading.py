@@ -22,8 +22,9 @@ from hamburger_edge.bundle.manifest import (
     PrecisionPlan,
     content_hash,
 )
+from hamburger_edge.calls.catalogue import read_catalogue
 from hamburger_edge.chat.template import ChatTemplate
-from hamburger_edge.errors import BundleError, ConfigError
+from hamburger_edge.errors import BundleError, ConfigError, InputError
 from hamburger_edge.loop.backend import LONGEST_ANSWER_PREFIX
 from hamburger_edge.support.files import read_regular
 from hamburger_edge.support.strict import from_mapping, unique_keys
@@ -140,6 +141,11 @@ def _check(manifest: Manifest) -> None:
         _check_precision("gguf.precision", manifest.gguf.precision, GGUF_PRECISIONS, model.vocab_size)
     _require(0 <= manifest.cache_slots <= 1 << 24, f"cache_slots {manifest.cache_slots} is out of range")
     ChatTemplate.from_json(manifest.chat_template)
+    if manifest.tools:
+        try:
+            read_catalogue(manifest.tools)
+        except InputError as error:
+            raise ConfigError(str(error)) from error
     _check_names(manifest)
     if manifest.graphs:
         _check_graphs(manifest)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import Any, NamedTuple, Unpack
 
 from hamburger_edge.chat import session
 from hamburger_edge.chat.inference import Inference
 from hamburger_edge.chat.messages import Transcript
-from hamburger_edge.chat.stream import AnswerInputs, Stream
+from hamburger_edge.chat.stream import AnswerInputs, Chunk, Stream
+from hamburger_edge.chat.task_queue import answer_chunks
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError, InputError
 from hamburger_edge.loop.dial import Recommended
@@ -31,6 +35,8 @@ class Chat:
 
     Several conversations may share a model, but each switch between them costs a prefill.
     If an answer ends before its first step (an error, or a cancelled prefill), its turn is discarded.
+    A model of one task (`ChatTemplate.is_task`) answers each message on its own: it was tuned to single
+    requests, and earlier ones would change its answers. `messages` then lists all turns, `groups` the last.
     """
 
     def __init__(self, inference: Inference, history: Transcript, settings: Settings) -> None:
@@ -74,7 +80,8 @@ class Chat:
         if not text:
             raise InputError("the message is empty: say something")
         self._inference.check_length(text, "" if self.groups else self.system or "")
-        before = self.groups
+        known = self.groups
+        before = [] if self._inference.template.is_task else known
         ids = self._inference.turn(text, before, self.system)
         turn = self._inference.engine.check_groups((token,) for token in ids)
         prompt = [*before, *turn]
@@ -82,7 +89,23 @@ class Chat:
         sampler.begin(token for group in prompt for token in group)
         messages = [*self._settled(), Message("user", text), Message("assistant", "")]
         output = self._inference.text_stream(replace(self.settings, structure=structure))
-        return self._answer(before, prompt, messages, sampler, output, max_tokens, structure)
+        return self._answer(known, prompt, messages, sampler, output, max_tokens, structure)
+
+    async def asend(
+        self,
+        text: str,
+        *,
+        max_tokens: int | None = None,
+        json_schema: Any = None,
+        regex: str | None = None,
+        grammar: str | None = None,
+    ) -> AsyncIterator[Chunk]:
+        """Like `send`, each step in a thread, after the answers of other tasks. Cancelling cancels."""
+        structure = {"json_schema": json_schema, "regex": regex, "grammar": grammar}
+        begin = partial(self.send, text, max_tokens=max_tokens, **structure)
+        async with aclosing(answer_chunks(self._inference.tasks, begin)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     def continue_answer(self, *, max_tokens: int | None = None) -> Stream:
         """Continue an answer that was cancelled or reached max_tokens.

@@ -5,14 +5,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from hamburger_edge.calls.call_grammar import CallGrammars
+from hamburger_edge.calls.catalogue import NO_TOOLS, Limits, read_catalogue
 from hamburger_edge.chat.messages import Transcript, read_messages
 from hamburger_edge.chat.stream import AnswerInputs, Stream
+from hamburger_edge.chat.task_queue import TaskQueue
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import ContextFullError, InputError
+from hamburger_edge.loop.answer_run import MAX_TOKENS
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.constraint import Constraint
 from hamburger_edge.loop.edits import Edits
@@ -21,7 +26,6 @@ from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Settings
-from hamburger_edge.loop.structure import Structure
 from hamburger_edge.loop.turns import Turns
 from hamburger_edge.support.values import check_text, safe_repr
 
@@ -36,12 +40,19 @@ class Inference:
     template: ChatTemplate
     turns: Turns
     grammars: Grammars
+    calls: CallGrammars | None = None  # of a model with tools
+    tasks: TaskQueue = field(default_factory=TaskQueue)  # of the asynchronous methods
 
     @classmethod
     def of(cls, backend: Backend, tokenizer: Tokenizer, template: ChatTemplate) -> Inference:
         engine = Engine(backend, words=tokenizer.words())
         grammars = Grammars(tokenizer.to_json, engine.info.vocab_size, engine.info.eos_ids)
-        return cls(engine, tokenizer, template, Turns(backend), grammars)
+        calls = None
+        if engine.info.tools:
+            catalogue, encode = read_catalogue(engine.info.tools), tokenizer.encode_text
+            vocabulary = engine.info.vocab_size, engine.info.eos_ids
+            calls = CallGrammars(catalogue, tokenizer.token_bytes, encode, *vocabulary)
+        return cls(engine, tokenizer, template, Turns(backend), grammars, calls)
 
     def check_length(self, *texts: str) -> None:
         """Refuse texts with `characters > room * longest token`: they cannot fit.
@@ -134,16 +145,21 @@ class Inference:
             info.vocab_size,
             info.draft_vocab,
             top_probabilities=settings.decoding.top_probabilities,
-            constraint=self._constraint(settings.structure),
+            constraint=self._constraint(settings),
             scores_answer=info.certainty is not None or settings.decoding.top_probabilities is not None,
         )
 
-    def _constraint(self, structure: Structure | None) -> Constraint | None:
-        """Return the structure's constraint, or the model's default one."""
-        info = self.engine.info
-        if structure is not None:
+    def _constraint(self, settings: Settings) -> Constraint | None:
+        """Return an answer's constraint: that of its structure, else the default one (tools or edits)."""
+        info, structure = self.engine.info, settings.structure
+        if structure is not None and structure.kind != "calls":
             return self.grammars.start(structure, info.draft_vocab)
-        return Edits(self.tokenizer.token_bytes, info.eos_ids) if info.edits_prompt else None
+        if self.calls is None:
+            if structure is not None:
+                raise InputError(NO_TOOLS)
+            return Edits(self.tokenizer.token_bytes, info.eos_ids) if info.edits_prompt else None
+        limits = Limits.of({} if structure is None else json.loads(structure.text))
+        return self.calls.start(limits, info.draft_vocab, settings.decoding.max_tokens or MAX_TOKENS)
 
     def answer(
         self,

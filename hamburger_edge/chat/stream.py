@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError
 from hamburger_edge.loop.answer_run import Steps
-from hamburger_edge.loop.certainty import CUT, is_loop, negative_log_likelihood
+from hamburger_edge.loop.certainty import is_whole, negative_log_likelihood
 from hamburger_edge.loop.engine import Driver, Engine, Reuse
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
@@ -45,7 +45,7 @@ class Chunk(NamedTuple):
 class Result:
     """An answer with its statistics."""
 
-    text: str
+    text: str  # of an unsure correction (of a model that edits its prompt): the prompt's own text
     tokens: list[int]  # includes the end token
     groups: list[list[int]]  # the same tokens, one list per macro step
     finish_reason: FinishReason
@@ -56,7 +56,8 @@ class Result:
     # calibrated probability that the whole answer is right; 0 if it was cut or repeats itself at its end;
     # None: not measured for this model
     certainty: float | None = None
-    unsure: bool = False  # whether the certainty is below `min_certainty`
+    # whether the certainty is below `min_certainty`, or a correction was cut or repeats itself at its end
+    unsure: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ class Stream(Iterator[Chunk]):
     ) -> None:
         self.stats = Stats()
         self.finish_reason: FinishReason | None = None
-        self.text = ""  # text so far
+        self.text = ""  # text so far; of an ended unsure correction: the prompt's own text
+        self.reverted = False  # whether that is so
         self.groups: list[list[int]] = []  # tokens so far, one list per macro step
         self._probabilities: list[float] = []
         self._top: list[tuple[TopToken, ...]] = []
@@ -147,18 +149,29 @@ class Stream(Iterator[Chunk]):
     @property
     def certainty(self) -> float | None:
         """The certainty of the ended answer; None before its end, or if this model's was not measured."""
-        fit, nll, answer = self._engine.info.certainty, self.nll, self._sampler.answer
+        fit, nll = self._engine.info.certainty, self.nll
         if fit is None or nll is None or self.finish_reason is None:
             return None
-        return 0.0 if self.finish_reason in CUT or not answer or is_loop(answer) else fit.of(nll)
+        return fit.of(nll) if self._is_whole else 0.0
 
     @property
     def unsure(self) -> bool:
-        """Whether the ended answer is not shown to have the certainty `min_certainty`."""
-        if self._min_certainty is None or self.finish_reason is None:
+        """Whether the ended answer is not shown to have the certainty `min_certainty`.
+
+        A correction of the prompt is also unsure if it was cut or repeats itself at its end.
+        """
+        if self.finish_reason is None:
+            return False
+        if self._sampler.constraint.corrected is not None and not self._is_whole:
+            return True
+        if self._min_certainty is None:
             return False
         certainty = self.certainty
         return certainty is None or certainty < self._min_certainty
+
+    @property
+    def _is_whole(self) -> bool:
+        return is_whole(self._sampler.answer, self.finish_reason)
 
     def __iter__(self) -> Stream:
         return self
@@ -258,6 +271,12 @@ class Stream(Iterator[Chunk]):
         self._top += top
         return Chunk(tokens, text, probabilities, stops, finish, top, self.certainty, self.unsure)
 
+    def _revert(self) -> None:
+        """Replace the text of an unsure correction. A conversation keeps it, since it may be continued."""
+        corrected = self._sampler.constraint.corrected
+        if corrected is not None and self.unsure and not self._resumable:
+            self.text, self.reverted = corrected, True
+
     def _count(self, seconds: float) -> None:
         stats, ledger = self.stats, self._engine.ledger
         stats.first_tokens = min(stats.first_tokens, stats.tokens)  # tokens after a stop string were dropped
@@ -275,6 +294,7 @@ class Stream(Iterator[Chunk]):
         if self._open:
             self._open = False
             self.finish_reason = self.finish_reason or "cancelled"
+            self._revert()
             try:
                 self._steps.close()
                 if self._on_close is not None:

@@ -23,11 +23,11 @@ from hamburger_edge.support.values import check_text
 
 
 class Tokenizer:
-    """A tokenizer.json. Safe to use from several threads."""
+    """A tokenizer.json, read from `path` unless its content is given. Safe to use from several threads."""
 
-    def __init__(self, path: str | PathLike[str]) -> None:
+    def __init__(self, path: str | PathLike[str], content: bytes | None = None) -> None:
         try:
-            content = read_regular(path)
+            content = read_regular(path) if content is None else content
         except OSError as error:
             raise BundleError(
                 f"{path}: there is no tokenizer here ({error.strerror}); export the bundle again"
@@ -79,6 +79,10 @@ class Tokenizer:
                 else:
                     run += piece
         return ids + (self._encode(run, special=False) if run else [])
+
+    def encode_text(self, text: str) -> list[int]:
+        """Encode a text without special tokens, also where their names are written in it."""
+        return self._encode(check_text(text), special=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text without special tokens."""

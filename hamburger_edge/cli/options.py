@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,18 @@ _CONFIDENCES = [(mode, confidence) for mode, confidence in DEFAULT_CONFIDENCE.it
 
 JSON = option("--json", action="store_true", help="print one JSON object instead of text")
 REPORT = option("--report", metavar="FILE", help="also write all figures to this file, as JSON")
+OFF_TOPIC = option(
+    "--off-topic",
+    metavar="FILE|builtin",
+    help='sentences that are no task of the model, a line of {"prompt": TEXT} each; builtin: 3,200 everyday '
+    "sentences and 200 fragments. They fit the certainty, and the table lists the share that passes",
+)
+WANTED_RIGHT = option(
+    "--right",
+    type=float,
+    metavar="PERCENT",
+    help="right answers among those that pass: chooses the reported min_certainty (default 95)",
+)
 BUNDLE = option(
     "bundle", metavar="BUNDLE", help="folder made by `export`, a built-in model, or a checkpoint (PyTorch)"
 )
@@ -156,6 +169,15 @@ def answer_options(options: argparse.Namespace) -> Options:
 def read_schema(given: str) -> str:
     """Return a JSON schema, given as text or as a file."""
     return given if given.lstrip().startswith("{") else _read("--json-schema", given)
+
+
+def read_option_json(flag: str, given: str) -> Any:
+    """Return the value of JSON that is given as text or as a file."""
+    text = given if given.lstrip().startswith("{") else _read(flag, given)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{flag}: not JSON ({error})") from error
 
 
 def _read(flag: str, name: str) -> str:

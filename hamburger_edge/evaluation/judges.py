@@ -3,6 +3,8 @@
 exact      1 if the texts are equal after stripping white space
 fields     1 if the JSON is equal; also precision, recall and F1 of its fields
 distance   1 - edit distance / length of the longer text
+calls      1 if all calls of a model with tools are right; also the shares with the right functions, and with
+           the right arguments among those
 a command  reads {"prompt", "expected", "answer"} a line and writes a number a line; `python` runs in the
            current interpreter
 """
@@ -13,7 +15,6 @@ import json
 import math
 import shlex
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +23,11 @@ from typing import Any
 
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.evaluation.checks import Check
+from hamburger_edge.support.command_line import last_line, split_command
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.strict import canonical_json
 
-NAMES = ("exact", "fields", "distance")
+NAMES = ("exact", "fields", "distance", "calls")
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ Judge = Callable[[Sequence[Case]], Judgement]
 
 def find_judge(name: str) -> Judge:
     """Return the judge with this name, or a judge that runs `name` as a command line."""
-    own = {"exact": exact, "fields": fields_equal, "distance": distance}
+    own = {"exact": exact, "fields": fields_equal, "distance": distance, "calls": calls_right}
     if name in own:
         return own[name]
     command = _command(name)
@@ -74,7 +76,7 @@ def judge_files(name: str) -> list[str]:
 
 def _command(name: str) -> list[str]:
     try:
-        command = shlex.split(name)
+        command = split_command(name)
     except ValueError as error:
         raise InputError(
             f"judge {name!r} is no command line ({error}), nor one of {', '.join(NAMES)}"
@@ -83,7 +85,7 @@ def _command(name: str) -> list[str]:
         raise InputError(
             f"judge {name!r} is unknown: take {', '.join(NAMES)}, or a command: 'python judge.py'"
         )
-    return [sys.executable if command[0] == "python" else command[0], *command[1:]]
+    return command
 
 
 def fitting_judge(answers: Sequence[str]) -> str:
@@ -122,6 +124,23 @@ def distance(cases: Sequence[Case]) -> Judgement:
         1 - edits(case.answer, case.expected) / max(1, len(case.answer), len(case.expected)) for case in cases
     )
     return Judgement(near, {"exact": exact(cases).score})
+
+
+def calls_right(cases: Sequence[Case]) -> Judgement:
+    """Compare calls in the compact form, in their order."""
+    scores = exact(cases).scores
+    functions = [functions_of(case.answer) == functions_of(case.expected) for case in cases]
+    arguments = [score for score, is_right in zip(scores, functions, strict=True) if is_right]
+    figures = {
+        "functions": sum(functions) / max(1, len(cases)),
+        "arguments": sum(arguments) / max(1, len(arguments)),
+    }
+    return Judgement(scores, figures)
+
+
+def functions_of(answer: str) -> list[str]:
+    """Return the names of the called functions of an answer in the compact form."""
+    return [line.split(" ", 1)[0] for line in answer.split("\n")]
 
 
 def checked(cases: Sequence[Case]) -> Judgement:
@@ -195,8 +214,7 @@ def _ask(command: Sequence[str], cases: Sequence[Case]) -> Judgement:
     except UnicodeDecodeError as error:
         raise InputError(f"judge {shown}: wrote what is not UTF-8 text") from error
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
-        raise InputError(f"judge {shown}: ended with status {done.returncode}: {last}")
+        raise InputError(f"judge {shown}: ended with status {done.returncode}: {last_line(done.stderr)}")
     said = done.stdout.split()
     if len(said) != len(cases):
         raise InputError(f"judge {shown}: wrote {len(said)} numbers for {len(cases)} lines: one each, 0 to 1")

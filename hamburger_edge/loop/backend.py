@@ -54,9 +54,11 @@ class ModelInfo:
     recommended: Recommended = UNMEASURED  # default mode and confidence
     answer_prefix: tuple[int, ...] = ()  # tokens that all answers of its task begin with
     edits_prompt: bool = False  # its answers are corrected prompts: see edits.py
+    tools: tuple[dict[str, Any], ...] = ()  # its answers call these, see calls/; in OpenAI's form
     draft_index: DraftIndex | None = None  # of the usual next tokens in its answers
     certainty: Certainty | None = None  # how probably an answer is right; None: not measured
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps, in units of a base call
+    machine_costs: Costs | None = None  # the same, measured here; only where they change no answer
 
 
 class Readout(NamedTuple):

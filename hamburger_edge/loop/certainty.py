@@ -3,6 +3,8 @@
     nll = -(sum of the log-probabilities of the answer's tokens, end token included)
     certainty = 1 / (1 + exp(slope * log(nll + FLOOR) - offset))
 
+An answer that was cut, is empty or repeats itself at its end has certainty 0.
+
 The log-probabilities are those of the base's own scores: without temperature, penalties, biases and
 truncation, among the tokens that the grammar allows. `Sampler.logprobs` records them. A checkpoint stores
 both coefficients; `eval --certainty` fits them.
@@ -27,7 +29,7 @@ REPEATED = 0.5
 
 LARGEST = 1e5  # coefficient
 
-CUT = ("length", "context", "cancelled")  # finish reasons of answers that are not whole
+CUT = ("length", "context", "cancelled")  # finish reasons of cut answers
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ def feature(nll: float) -> float:
 def negative_log_likelihood(logprobs: Sequence[float]) -> float:
     """Return `nll` of an answer from the log-probabilities of its tokens, at least 0 despite rounding."""
     return max(0.0, -math.fsum(max(LOWEST_LOGPROB, logprob) for logprob in logprobs))
+
+
+def is_whole(tokens: Sequence[int], finish_reason: str | None) -> bool:
+    """Whether an answer ended by itself, with tokens, and does not repeat itself at its end."""
+    return finish_reason is not None and finish_reason not in CUT and bool(tokens) and not is_loop(tokens)
 
 
 def is_loop(tokens: Sequence[int]) -> bool:

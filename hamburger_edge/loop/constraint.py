@@ -30,6 +30,10 @@ class Constraint(Protocol):
     def ended(self) -> bool:
         """Whether the answer must end here."""
 
+    @property
+    def corrected(self) -> str | None:
+        """The prompt's text that the answer corrects; None: the answer is no correction."""
+
     def mask(self, *, micro: bool = False) -> Bools | None:
         """Return which of the base's scores [vocab], or of a micro step's, may be chosen.
 
@@ -56,6 +60,7 @@ class Unconstrained:
     complete: bool | None = None
     forced: int | None = None
     ended = False
+    corrected: str | None = None
 
     def mask(self, *, micro: bool = False) -> Bools | None:
         return None

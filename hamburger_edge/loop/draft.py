@@ -37,7 +37,8 @@ class Drafts:
     def __init__(self, run: AnswerRun, merging: Merging | None) -> None:
         self.run, self.merging = run, merging
         info = run.info
-        self.costs = info.draft_costs
+        # measured costs change no checked answer, but what is merged
+        self.costs = (info.machine_costs if merging is None else None) or info.draft_costs
         self.worth = worth_of_token(info.draft_index, self.costs)
         self.drafter = None  # at confidence 1 a draft holds forced tokens only
         if run.decoding.confidence < 1:

@@ -107,6 +107,11 @@ class Edits:
         return None
 
     @property
+    def corrected(self) -> str:
+        """The prompt's text that the answer corrects."""
+        return self._text.tobytes().decode(errors="replace")
+
+    @property
     def max_tokens(self) -> int:
         """The default length of an answer: within its budget, a word with its blank at most doubles."""
         return 2 * self._tokens + 8

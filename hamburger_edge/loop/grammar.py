@@ -85,6 +85,7 @@ class Grammar:
     """The state of one answer in its structure: the tokens that may come next."""
 
     max_tokens: int | None = None
+    corrected: str | None = None
 
     def __init__(self, matcher: Any, vocab_size: int, draft_vocab: npt.NDArray[np.int64] | None) -> None:
         self._matcher = matcher

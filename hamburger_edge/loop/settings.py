@@ -45,6 +45,8 @@ class Options(TypedDict, total=False):
     json_schema: Any
     regex: str  # the answer matches this regular expression
     grammar: str  # the answer follows this grammar, in Lark's syntax
+    # of a model with tools: which of them, and which names, an answer may hold; see `Model.call`
+    calls: Mapping[str, Any]
     ignore_eos: bool  # do not end at an end token: for measurements
 
 
@@ -125,7 +127,7 @@ class Decoding:
 
 _DECODING = {item.name for item in fields(Decoding)}
 _SAMPLING = {item.name for item in fields(SamplingSettings)}
-_STRUCTURE = {"json_schema", "regex", "grammar"}
+_STRUCTURE = {"json_schema", "regex", "grammar", "calls"}
 _FORMER = {"forced", "force_group"}  # in sessions of older versions
 
 

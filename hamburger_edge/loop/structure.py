@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
+from hamburger_edge.calls.catalogue import Limits
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.values import check_text, flag, safe_repr
 
-Kind = Literal["json_schema", "regex", "grammar"]
+Kind = Literal["json_schema", "regex", "grammar", "calls"]
 
 _WRAPPER = {"name", "description", "schema", "strict"}  # OpenAI's object around a schema
 LARGEST = 1 << 16  # characters of a structure
@@ -31,13 +32,17 @@ class Structure:
     """A structure as plain text."""
 
     kind: Kind
-    text: str  # a JSON schema, a regular expression, or a grammar in Lark's syntax
+    # a JSON schema, a regular expression, a grammar in Lark's syntax, or limits of calls as JSON
+    text: str
     lenient: bool = False  # ignore unsupported keywords of a schema
 
     @classmethod
-    def of(cls, *, json_schema: Any = None, regex: Any = None, grammar: Any = None) -> Structure | None:
+    def of(
+        cls, *, json_schema: Any = None, regex: Any = None, grammar: Any = None, calls: Any = None
+    ) -> Structure | None:
         """Return the structure from the options of an answer; None if there is none."""
         given: dict[Kind, Any] = {"json_schema": json_schema, "regex": regex, "grammar": grammar}
+        given["calls"] = None if calls is None else json.dumps(Limits.of(calls).to_json())
         named: list[Kind] = [kind for kind, value in given.items() if value is not None]
         if not named:
             return None
@@ -55,6 +60,8 @@ class Structure:
             check_text(text)
         except InputError as error:
             raise InputError(f"{kind}: {error}: correct it") from error
+        if kind == "calls":
+            return cls(kind, text)
         for schema in [json.loads(text)] if kind == "json_schema" else _embedded(kind, text):
             _check_schema(kind, schema)
         if kind != "regex":
@@ -62,6 +69,8 @@ class Structure:
         return cls(kind, text, lenient)
 
     def to_options(self) -> dict[str, Any]:
+        if self.kind == "calls":
+            return {"calls": json.loads(self.text)}
         return {self.kind: {"schema": self.text, "strict": False} if self.lenient else self.text}
 
     def place(self, keyword: str, value: Any = None) -> str | None:

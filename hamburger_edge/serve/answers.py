@@ -2,7 +2,7 @@
 
 There are three extensions. A chunk of a stream is one macro step and has the field `step`. `usage` has
 `macro_steps`, `slots` and `slots_uncompressed`. The choice, in a stream that of the last chunk, has
-`certainty` and `unsure` if the model's certainty was measured.
+`certainty` and `unsure` if the model's certainty was measured, `unsure` if a correction was cut.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Answer:
         *,
         calls: Sequence[Call] | None = None,
         logprobs: Sequence[Token] | None = None,
-        certainty: tuple[float, bool] | None = None,
+        certainty: tuple[float | None, bool] | None = None,
     ) -> dict[str, Any]:
         choice: dict[str, Any] = {"index": 0, "finish_reason": _finish(finish, calls), **_sure(certainty)}
         if self.chat:
@@ -75,7 +75,7 @@ class Answer:
         self,
         finish: FinishReason,
         calls: Sequence[Call] | None,
-        certainty: tuple[float, bool] | None = None,
+        certainty: tuple[float | None, bool] | None = None,
     ) -> dict[str, Any]:
         chunk = self._chunk({} if self.chat else {"content": ""}, finish=_finish(finish, calls))
         chunk["choices"][0] |= _sure(certainty)
@@ -163,8 +163,11 @@ def _logprob(token: bytes, log: float) -> dict[str, Any]:
     return {"token": _text(token), "logprob": log, "bytes": list(token)}
 
 
-def _sure(certainty: tuple[float, bool] | None) -> dict[str, Any]:
-    return {} if certainty is None else {"certainty": certainty[0], "unsure": certainty[1]}
+def _sure(certainty: tuple[float | None, bool] | None) -> dict[str, Any]:
+    if certainty is None:
+        return {}
+    value, unsure = certainty
+    return {**({} if value is None else {"certainty": value}), "unsure": unsure}
 
 
 def _finish(finish: FinishReason, calls: Sequence[Call] | None) -> str:

@@ -121,7 +121,11 @@ class _Server:
             body = await read_body(request, self.limits.body, self.limits.body_seconds)
             data = decoded(body)
             self.log.said("asked:", data)
-            asked = (read_chat if chat else read_completion)(data, self.pool.recommends, self.limits)
+            recommends, limits = self.pool.recommends, self.limits
+            if chat:
+                asked = read_chat(data, recommends, limits, self.pool.catalogue)
+            else:
+                asked = read_completion(data, recommends, limits)
             owner = request.state.owner
             job = Job(asked, owner, owner or (request.client.host if request.client else ""))
             served = self.pool.submit(job)
@@ -162,7 +166,9 @@ class _Server:
                     raise refused
                 case Ended(text, finish, usage, certainty):
                     self.log.said("answered:", text)
-                    calls = None if job.asked.tools is None else job.asked.tools.calls(text)
+                    tools = job.asked.tools
+                    calls = None if tools is None else tools.calls(text)
+                    text = text if tools is None else tools.content(text)
                     logprobs = tokens if job.asked.logprobs else None
                     return _json(
                         shared.whole(text, finish, usage, calls=calls, logprobs=logprobs, certainty=certainty)
@@ -194,7 +200,7 @@ class _Server:
             match event:
                 case Piece(text, step, tokens):
                     said += text
-                    calling = asked.tools is not None and said.startswith(("{", "["))
+                    calling = asked.tools is not None and asked.tools.may_call(said)
                     yield answers.event(shared.piece("" if calling else text, step, tokens))
                 case Failed(refused):
                     raise refused
@@ -203,9 +209,11 @@ class _Server:
                     calls = None if asked.tools is None else asked.tools.calls(text)
                     if calls is not None:
                         yield answers.event(shared.called(calls))
-                    elif asked.tools is not None and text.startswith(("{", "[")):  # a truncated call
-                        yield answers.event(shared.piece(text, _NO_STEP, None))
-                    elif rest := text.removeprefix(said):
+                    elif asked.tools is not None and asked.tools.may_call(text):  # no call, or a cut one
+                        if content := asked.tools.content(text):
+                            yield answers.event(shared.piece(content, _NO_STEP, None))
+                    elif text.startswith(said) and text != said:  # an unsure correction may not go on
+                        rest = text.removeprefix(said)
                         yield answers.event(shared.piece(rest, _NO_STEP, None))
                     yield answers.event(shared.closing(finish, calls, certainty))
                     if asked.include_usage:

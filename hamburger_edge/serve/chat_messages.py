@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
+from hamburger_edge.serve.catalogue_tools import CatalogueTools
 from hamburger_edge.serve.fields import Fields, RefusedError
 from hamburger_edge.serve.tools import Call, Tools, written
+
+AnyTools = Tools | CatalogueTools
 
 LONGEST_NAME = 200  # of a model, a user or a tool
 
 
-def conversation(fields: Fields, tools: Tools | None, most: int) -> tuple[dict[str, str], ...]:
+def conversation(fields: Fields, tools: AnyTools | None, most: int) -> tuple[dict[str, str], ...]:
     """Convert messages to those of `Model.stream`. Consecutive ones of tools and users form one."""
     given = fields.items("messages", most)
     if not given:
@@ -29,7 +35,7 @@ def conversation(fields: Fields, tools: Tools | None, most: int) -> tuple[dict[s
         elif role == "assistant":
             if len(turns) % 2 == 0:
                 raise inner.refuse("role", "must not be assistant before a user's message, or twice")
-            turns.append([_answer(inner, tools is not None and tools.several)])
+            turns.append([_answer(inner, tools)])
         else:
             text = content(inner, required=True)
             if role == "tool":
@@ -50,7 +56,15 @@ def conversation(fields: Fields, tools: Tools | None, most: int) -> tuple[dict[s
     return tuple(found)
 
 
-def _answer(fields: Fields, several: bool) -> str:
+def last_result(messages: list[dict[str, Any]]) -> str | None:
+    """Return the results of tools at the end of checked messages; None if a user wrote last."""
+    results = list(itertools.takewhile(lambda message: message["role"] == "tool", reversed(messages)))
+    if not results:
+        return None
+    return "\n".join(content(Fields(message), required=True) for message in reversed(results))
+
+
+def _answer(fields: Fields, tools: AnyTools | None) -> str:
     """Return an earlier answer as the text that the model generated, tool calls included."""
     given = fields.items("tool_calls", 64)
     fields.only("refusal")
@@ -59,7 +73,7 @@ def _answer(fields: Fields, several: bool) -> str:
     fields.only("annotations", [])
     text = content(fields, required=not given)
     if not given:
-        return text
+        return tools.written([]) if isinstance(tools, CatalogueTools) and not text else text
     calls = []
     for index, item in enumerate(given):
         inner = Fields(item, f"{fields.path('tool_calls')}[{index}]")
@@ -71,7 +85,7 @@ def _answer(fields: Fields, several: bool) -> str:
         calls.append(Call(name, function.checked_text("arguments", function.need("arguments"))))
         function.end()
         inner.end()
-    return text + written(calls, several=several)
+    return text + (written(calls, several=False) if tools is None else tools.written(calls))
 
 
 def content(fields: Fields, *, required: bool) -> str:

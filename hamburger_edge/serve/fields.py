@@ -74,6 +74,9 @@ class Fields:
         path = self.path(name)
         return RefusedError(f"{one_line(path, _LONGEST_FIELD)} {message}", path)
 
+    def peek(self, name: str) -> Any:
+        return self._left.get(name)
+
     def take(self, name: str) -> Any:
         return self._left.pop(name, None)
 

@@ -39,7 +39,8 @@ class Ended:
     text: str
     finish: FinishReason
     usage: dict[str, Any]
-    certainty: tuple[float, bool] | None  # and whether the answer is unsure; None: not measured
+    # and whether the answer is unsure; None: not measured (a correction that was cut is unsure all the same)
+    certainty: tuple[float | None, bool] | None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hamburger_edge.calls.catalogue import Catalogue
 from hamburger_edge.chat.stream import Chunk, Stream
 from hamburger_edge.errors import ContextFullError, HamburgerError, InputError
 from hamburger_edge.loop.backend import ModelInfo
@@ -32,6 +33,7 @@ class Served:
     is_task: bool  # fine-tuned for single requests
     queue: FairQueue
     conversations: Conversations
+    catalogue: Catalogue | None = None  # of the tools that it was tuned with
 
 
 class Worker:
@@ -78,7 +80,8 @@ class Worker:
         self._count(stream)
         if self.model.inference.engine.ledger.slots:
             by_stop = stream.finish_reason == "stop" and bool(job.asked.settings.stop)
-            answer = None if by_stop or not stream.stats.macro_steps else stream.text
+            other = by_stop or stream.reverted  # the text is not that of the generated tokens
+            answer = None if other or not stream.stats.macro_steps else stream.text
             keep(self.served.conversations, self.model.inference.engine, job.owner, prompt, answer)
         if job.reason is not None:
             self.metrics.add("cancelled_total", model=self.served.name, reason=job.reason)
@@ -86,7 +89,8 @@ class Worker:
         else:
             finish = stream.finish_reason or "cancelled"
             used = usage(stream.stats, self.model.inference.engine.ledger.tokens)
-            certainty = None if stream.certainty is None else (stream.certainty, stream.unsure)
+            known = stream.certainty is not None or stream.unsure
+            certainty = (stream.certainty, stream.unsure) if known else None
             job.tell(Ended(stream.text, finish, used, certainty))
 
     def _begin(self, job: Job) -> tuple[Prompt, Stream]:
@@ -165,7 +169,8 @@ class Pool:
                 models += loaded
                 first = loaded[0]
                 self.served[name] = Served(
-                    name, first.info, first.template.is_task, FairQueue(queue), Conversations(sessions)
+                    *(name, first.info, first.template.is_task, FairQueue(queue), Conversations(sessions)),
+                    first.tools,
                 )
                 self._workers += [Worker(model, self.served[name], self.metrics) for model in loaded]
         except BaseException:
@@ -189,6 +194,9 @@ class Pool:
 
     def recommends(self, name: str | None) -> Recommended:
         return self.find(name).info.recommended
+
+    def catalogue(self, name: str | None) -> Catalogue | None:
+        return self.find(name).catalogue
 
     def submit(self, job: Job) -> Served:
         served = self.find(job.asked.model)

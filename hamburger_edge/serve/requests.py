@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from hamburger_edge.calls.catalogue import Catalogue
+from hamburger_edge.calls.catalogue import Limits as CallLimits
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import MODES, Recommended
 from hamburger_edge.loop.settings import Settings
-from hamburger_edge.serve.chat_messages import LONGEST_NAME, content, conversation
+from hamburger_edge.serve.catalogue_tools import CatalogueTools, read_catalogue_tools
+from hamburger_edge.serve.chat_messages import LONGEST_NAME, content, conversation, last_result
 from hamburger_edge.serve.fields import Fields, RefusedError
 from hamburger_edge.serve.tools import Tools, read_tools
 
@@ -44,7 +47,7 @@ class Asked:
     settings: Settings
     stream: bool
     include_usage: bool
-    tools: Tools | None = None
+    tools: Tools | CatalogueTools | None = None
     user: str | None = field(default=None, compare=False)
 
     @property
@@ -66,11 +69,19 @@ class Asked:
 Recommends = Callable[[str | None], Recommended]
 
 
-def read_chat(data: dict[str, Any], recommends: Recommends, limits: Limits) -> Asked:
+# Model name -> the tools that it was tuned with, if any.
+Catalogues = Callable[[str | None], Catalogue | None]
+
+
+def read_chat(
+    data: dict[str, Any], recommends: Recommends, limits: Limits, catalogues: Catalogues = lambda _: None
+) -> Asked:
     fields = Fields(data)
     model = fields.text("model", longest=LONGEST_NAME)
     recommended = recommends(model)
-    tools = read_tools(fields)
+    catalogue = catalogues(model)
+    tools: Tools | CatalogueTools | None
+    tools = read_tools(fields) if catalogue is None else read_catalogue_tools(fields, catalogue)
     options = _options(fields, limits)
     options.update(_response_format(fields, tools))
     most = fields.whole("top_logprobs", 0, MOST_LOGPROBS)
@@ -78,7 +89,15 @@ def read_chat(data: dict[str, Any], recommends: Recommends, limits: Limits) -> A
         options["top_probabilities"] = most or 0
     elif most:
         raise fields.refuse("top_logprobs", "needs logprobs: true")
-    messages = conversation(fields, tools, limits.messages)
+    if catalogue is None:
+        messages = conversation(fields, tools, limits.messages)
+    else:
+        writer = CatalogueTools(catalogue, CallLimits())
+        given = fields.peek("messages")
+        messages = conversation(fields, writer, limits.messages)
+        if (result := last_result(given)) is not None:  # to show, without another call
+            tools = CatalogueTools(catalogue, CallLimits(tools=()), result)
+            options.update(tools.options())
     fields.only("modalities", ["text"])
     return _asked(fields, model, recommended, messages, None, options, tools)
 
@@ -103,7 +122,7 @@ def _asked(
     messages: tuple[dict[str, str], ...] | None,
     prompt: str | tuple[int, ...] | None,
     options: dict[str, Any],
-    tools: Tools | None,
+    tools: Tools | CatalogueTools | None,
 ) -> Asked:
     stream = fields.flag("stream")
     include_usage = False
@@ -149,7 +168,7 @@ def _harmless(fields: Fields) -> str | None:
 
 def _named(message: str) -> str | None:
     """Return the request field that an error of `Settings` refers to."""
-    begins = {"json_schema": "response_format", "grammar": "tools"}
+    begins = {"json_schema": "response_format", "grammar": "tools", "calls": "tools"}
     begins |= {f"{name} must be ": name for name in _NUMBERS}
     return next((field for begin, field in begins.items() if message.startswith(begin)), None)
 
@@ -202,7 +221,7 @@ def _bias(fields: Fields) -> dict[int, float] | None:
     return {token: bias for token, bias in biases.items() if bias is not None}
 
 
-def _response_format(fields: Fields, tools: Tools | None) -> dict[str, Any]:
+def _response_format(fields: Fields, tools: Tools | CatalogueTools | None) -> dict[str, Any]:
     structure = {} if tools is None else tools.options()
     if not fields.has("response_format"):
         return structure

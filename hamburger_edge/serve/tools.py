@@ -84,9 +84,21 @@ class Tools:
         how = f"a list of calls [{form}, ...]" if self.several else form
         return "Functions that you can call:\n" + "\n".join(lines) + f"\nTo call, answer with {how} alone."
 
+    def may_call(self, text: str) -> bool:
+        """Whether an answer that begins like this is no plain text."""
+        return text.startswith(("{", "["))
+
+    def content(self, text: str) -> str:
+        """Return the content of an answer without calls."""
+        return text
+
+    def written(self, calls: Sequence[Call]) -> str:
+        """Return an earlier answer as the model generated it."""
+        return written(calls, several=self.several)
+
     def calls(self, text: str) -> list[Call] | None:
         """Parse the calls of an answer; None: the answer is plain text or truncated."""
-        if not text.startswith(("{", "[")):
+        if not self.may_call(text):
             return None
         try:
             said = json.loads(text)
@@ -115,12 +127,7 @@ def read_tools(fields: Fields) -> Tools | None:
     if choice == "none":
         return None
     if isinstance(choice, dict):
-        named = Fields(choice, "tool_choice")
-        named.only("type", "function")
-        inner = Fields(named.need("function"), "tool_choice.function")
-        name = inner.checked_text("name", inner.need("name"))
-        inner.end()
-        named.end()
+        name = chosen_function(choice)
         chosen = tuple(function for function in functions if function.name == name)
         if not chosen:
             raise RefusedError(f"tool_choice.function.name: there is no tool {name!r:.80}", "tool_choice")
@@ -128,6 +135,17 @@ def read_tools(fields: Fields) -> Tools | None:
     if choice not in (None, "auto", "required"):
         raise fields.refuse("tool_choice", "must be auto, none, required or a function")
     return Tools(tuple(functions), "required" if choice == "required" else "auto", several)
+
+
+def chosen_function(choice: dict[str, Any]) -> str:
+    """Return the name of the function that `tool_choice` requires."""
+    fields = Fields(choice, "tool_choice")
+    fields.only("type", "function")
+    function = Fields(fields.need("function"), "tool_choice.function")
+    name = function.checked_text("name", function.need("name"))
+    function.end()
+    fields.end()
+    return name
 
 
 def _function(item: Any, path: str) -> Function:

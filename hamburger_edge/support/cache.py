@@ -2,6 +2,7 @@
 
 <home>/bases/<name>     fetched bases
 <home>/bundles/<name>   bundles of built-in models and of checkpoints with an assembly
+<home>/costs/<name>     measured costs of drafts: see runtimes/onnx/machine_costs.py
 <home>/peers/<name>     `bench --peers`: the files of other programs
 <home>/shapes/<name>    `bench --shape`: bundles with random weights
 <home>/locks            lock files for work outside the cache folder
@@ -24,7 +25,7 @@ from typing import NamedTuple
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.files import locked
 
-KINDS = ("bases", "bundles", "peers", "shapes")  # folders of entries
+KINDS = ("bases", "bundles", "costs", "peers", "shapes")  # folders of entries
 
 
 class CacheEntry(NamedTuple):

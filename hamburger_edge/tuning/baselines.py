@@ -3,13 +3,13 @@
 most frequent    the most frequent answer of the training examples
 field by field   for JSON objects: each common field with its most frequent value
 nearest example  the answer of the training example with the most similar prompt (TF-IDF of words, cosine)
+bag of words     for answers that are classes: a linear classifier of words and pairs of words
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ from typing import Any
 
 from hamburger_edge.evaluation.asking import Request, Row
 from hamburger_edge.evaluation.judges import Case, Judge
+from hamburger_edge.tuning.bag_of_words import are_classes, classified
 from hamburger_edge.tuning.examples import Example
-
-WORD = re.compile(r"\w+|[^\w\s]")
+from hamburger_edge.tuning.words import words_of
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,17 @@ class Baseline:
 def baselines(examples: Sequence[Example], requests: Sequence[Request], judge: Judge) -> list[Baseline]:
     """Return the baselines learned from `examples` with their scores on `requests`.
 
-    "field by field" is left out unless every answer is a JSON object.
+    "field by field" is left out unless every answer is a JSON object, "bag of words" if few answers repeat.
     """
     answers = [example.answer for example in examples]
     found = {"most frequent": [most_frequent(answers)] * len(requests)}
     if (record := frequent_fields(answers)) is not None:
         found["field by field"] = [record] * len(requests)
     prompts = [example.turns[-1].prompt for example in examples]
-    found["nearest example"] = nearest(prompts, answers, [request.prompt for request in requests])
+    requested = [request.prompt for request in requests]
+    found["nearest example"] = nearest(prompts, answers, requested)
+    if are_classes(answers):
+        found["bag of words"] = classified(prompts, answers, requested)
     judged = []
     for name, given in found.items():
         cases = [Case(one.prompt, one.expected, answer) for one, answer in zip(requests, given, strict=True)]
@@ -112,7 +115,7 @@ def nearest(prompts: Sequence[str], answers: Sequence[str], asked: Sequence[str]
 
     Similarity is the cosine of TF-IDF vectors with `idf = 1 + log(prompts / prompts that contain the word)`.
     """
-    counts = [_words(prompt) for prompt in prompts]
+    counts = [Counter(words_of(prompt)) for prompt in prompts]
     spread = Counter(word for one in counts for word in one)
     weight = {word: 1 + math.log(len(prompts) / times) for word, times in spread.items()}
     postings: dict[str, list[tuple[int, float]]] = defaultdict(list)
@@ -124,15 +127,11 @@ def nearest(prompts: Sequence[str], answers: Sequence[str], asked: Sequence[str]
     found = []
     for prompt in asked:
         scores: dict[int, float] = defaultdict(float)
-        for word, times in _words(prompt).items():
+        for word, times in Counter(words_of(prompt)).items():
             for number, share in postings.get(word, ()):
                 scores[number] += times * weight[word] * share
         found.append(answers[max(scores, key=lambda number: (scores[number], -number))] if scores else usual)
     return found
-
-
-def _words(text: str) -> Counter[str]:
-    return Counter(WORD.findall(text.casefold()))
 
 
 def _leaves(record: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -2,37 +2,66 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from hamburger_edge.calls.catalogue import Catalogue
+from hamburger_edge.calls.from_python import read_tools_file
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.evaluation.asking import Request
+from hamburger_edge.evaluation.off_topic import off_topic_answer, read_off_topic
 from hamburger_edge.loop.backend import LONGEST_ANSWER_PREFIX
 from hamburger_edge.models.bases.layers import keep_layers
 from hamburger_edge.models.bases.loading import find_base
+from hamburger_edge.models.bases.vocabulary import cut_tokenizer, kept_rows, with_rows
 from hamburger_edge.models.bases.weights import LoadedBase
+from hamburger_edge.models.checkpoints.built_in import resolve
 from hamburger_edge.models.checkpoints.calibration_text import CalibrationExample
+from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import DistilledData, Split, side
 from hamburger_edge.support.progress import LogCallback, Progress
+from hamburger_edge.support.strict import read_json
 from hamburger_edge.tuning.augment import Augmented, augmented
 from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
-from hamburger_edge.tuning.examples import Example, Examples, read_examples
+from hamburger_edge.tuning.example_command import is_command
+from hamburger_edge.tuning.examples import Example, Examples, Turn, read_command_examples, read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
+from hamburger_edge.tuning.vocabulary import frequent_tokens
 
 LONGER = 1.5  # token limit of an answer, relative to the longest given answer
 CALIBRATION_TOKENS = 28_800  # five sixths calibrate the rounding, about as many as without a task
 FEW = 50  # held-out prompts; scores of fewer are noise
+TOKENIZER = "tokenizer.json"
+OFF_TOPIC_SHARE = 0.1  # of the off-topic sentences judge, half as many calibrate
+CERTAINTY_PROMPTS = 500  # most prompts that fit the certainty
 ALL = 0.999  # share of answers that must agree: one in a thousand may be a mistake
+
+
+@dataclass(frozen=True)
+class OffTopic:
+    """Sentences that are no task of the model, by their use. The expected answer is "" if there is none."""
+
+    learned: tuple[Example, ...]
+    calibrating: tuple[Request, ...]
+    judging: tuple[Request, ...]
+
+    def __str__(self) -> str:
+        trained = f"{len(self.learned)} train" if self.learned else "no example has an answer for them"
+        return (
+            f"off-topic sentences: {trained}, {len(self.calibrating)} may calibrate the certainty, "
+            f"{len(self.judging)} judge it"
+        )
 
 
 class Dataset:
@@ -43,6 +72,27 @@ class Dataset:
 
     @cached_property
     def base(self) -> LoadedBase:
+        """The base without the layers and the tokens that the recipe leaves out."""
+        whole, own = self._whole_base, self.own_tokenizer
+        if own is None:
+            return whole
+        return with_rows(whole, kept_rows(json.loads(own), TOKENIZER, whole.tokenizer), whole.tokenizer)
+
+    @cached_property
+    def own_tokenizer(self) -> bytes | None:
+        """The contents of a tokenizer.json with the recipe's number of tokens; None: the base's is kept."""
+        if not self.recipe.tokens:
+            return None
+        assert self._whole_base.tokenizer is not None
+        if self.recipe.start and (tokenizer := _cut_tokenizer(self.recipe.start)) is not None:
+            return tokenizer.read_bytes()
+        whole = read_json(self._whole_base.tokenizer)
+        encoded = (self._whole_encoder.encode(example).ids for example in self.examples.examples)
+        kept = frequent_tokens(whole, encoded, self.recipe.tokens, self.recipe.base)
+        return json.dumps(cut_tokenizer(whole, kept), ensure_ascii=False).encode()
+
+    @cached_property
+    def _whole_base(self) -> LoadedBase:
         base, _ = find_base(self.recipe.base, progress=self.progress, layers=self.recipe.base_layers)
         if base.tokenizer is None:
             raise ConfigError(
@@ -58,29 +108,53 @@ class Dataset:
 
     @cached_property
     def encoder(self) -> Encoder:
-        assert self.base.tokenizer is not None
-        tokenizer = Tokenizer(self.base.tokenizer)
-        template = without_default_system(ChatTemplate.from_json(self.base.chat_template))
+        if self.own_tokenizer is None:
+            return self._whole_encoder
+        tokenizer = Tokenizer(TOKENIZER, self.own_tokenizer)
+        return Encoder.of(self._whole_encoder.template, tokenizer, self.base.eos_ids)
+
+    @cached_property
+    def _whole_encoder(self) -> Encoder:
+        base = self._whole_base
+        assert base.tokenizer is not None
+        tokenizer = Tokenizer(base.tokenizer)
+        template = without_default_system(ChatTemplate.from_json(base.chat_template))
         every = (*self.examples.examples, *(self.judged.examples if self.judged else ()))
         if self.recipe.template == "brief" and all(example.single for example in every):
             template = brief(template, tokenizer)
-        return Encoder.of(template, tokenizer, self.base.eos_ids)
+        return Encoder.of(template, tokenizer, base.eos_ids)
 
     @cached_property
     def judged(self) -> Examples | None:
         """The examples of the recipe's `held_out` file, or None without one."""
-        return read_examples(Path(self.recipe.held_out)) if self.recipe.held_out else None
+        if not self.recipe.held_out:
+            return None
+        return read_examples(Path(self.recipe.held_out), self._all_examples.catalogue)
+
+    @cached_property
+    def _all_examples(self) -> Examples:
+        """The examples with those that `held_out` asks, too."""
+        source, tools = self.recipe.examples, self.recipe.tools
+        catalogue = read_tools_file(Path(tools)) if tools else None
+        if is_command(source):
+            return read_command_examples(source, self.recipe.lines, catalogue)
+        return read_examples(Path(source), catalogue)
+
+    @property
+    def catalogue(self) -> Catalogue | None:
+        """The functions that the answers call; None: they are texts."""
+        return self._all_examples.catalogue
 
     @cached_property
     def examples(self) -> Examples:
         """The training examples. Without a `held_out` file the split holds some of them out."""
-        found = read_examples(Path(self.recipe.examples))
+        examples = self._all_examples
         if self.judged is None:
-            return found
-        others = tuple(one for one in found.examples if not self._is_judged(one))
-        if left_out := len(found.examples) - len(others):
+            return examples
+        others = tuple(example for example in examples.examples if not self._is_judged(example))
+        if left_out := len(examples.examples) - len(others):
             self.report(f"{left_out} examples left out, since {self.recipe.held_out} asks the same")
-        return replace(found, examples=others)
+        return replace(examples, examples=others)
 
     def more_by_augmenting(self, split: Split) -> Augmented:
         """Return augmented training examples.
@@ -92,6 +166,26 @@ class Dataset:
         made = made.without("whose prompt is held out", self._is_held_out)
         return made.without(f"whose prompt is in {self.recipe.held_out}", self._is_judged)
 
+    @cached_property
+    def off_topic(self) -> OffTopic:
+        """The off-topic sentences of the recipe, divided by a hash of their tokens."""
+        if not self.recipe.off_topic:
+            return OffTopic((), (), ())
+        own = self.examples.examples
+        answer = off_topic_answer(example.answer for example in own)
+        prompts = {example.turns[0].prompt for example in own} | self._judged_prompts
+        sides: dict[str, list[Example]] = {"train": [], "calibration": [], "held_out": []}
+        share = max(self.recipe.share, OFF_TOPIC_SHARE)
+        for number, case in enumerate(read_off_topic(self.recipe.off_topic, answer)):
+            if case.prompt not in prompts:
+                system = own[number % len(own)].system
+                example = Example((Turn(case.prompt, case.expected),), system)
+                sides[side(self.encoder.question(example), share)].append(example)
+        learned = tuple(example for example in sides["train"] if example.answer)
+        unlearned = [example for example in sides["train"] if not example.answer]
+        calibrating, judging = (*sides["calibration"], *unlearned), sides["held_out"]
+        return OffTopic(learned, tuple(map(self._request, calibrating)), tuple(map(self._request, judging)))
+
     def _is_held_out(self, example: Example) -> bool:
         return side(self.encoder.question(example), self.recipe.share) != "train"
 
@@ -101,6 +195,17 @@ class Dataset:
     @cached_property
     def _judged_prompts(self) -> set[str]:
         return {one.turns[0].prompt for one in (self.judged.examples if self.judged else ())}
+
+    def certainty_requests(self, split: Split) -> list[Request]:
+        """Return the prompts that neither train nor judge, and their answers."""
+        held_out = split.held_out if self.judged is not None else ()
+        numbers = () if self.judged is None and len(split.held_out) < FEW else split.calibration
+        examples = [self.examples.examples[number] for number in (*numbers, *held_out)]
+        chosen = random.Random(0).sample(examples, min(len(examples), CERTAINTY_PROMPTS))
+        return [self._request(example) for example in chosen]
+
+    def _request(self, example: Example) -> Request:
+        return Request(tuple(self.encoder.question(example)), example.turns[-1].prompt, example.answer)
 
     def requests(self, split: Split) -> list[Request]:
         """Return the held-out prompts and their answers, from the `held_out` file or else from the split.
@@ -117,9 +222,7 @@ class Dataset:
             held_out = tuple(self.examples.examples[number] for number in numbers)
         most = min(self.recipe.evaluation.prompts, len(held_out))
         chosen = random.Random(0).sample(held_out, most)
-        return [
-            Request(tuple(self.encoder.question(one)), one.turns[-1].prompt, one.answer) for one in chosen
-        ]
+        return [self._request(example) for example in chosen]
 
     @cached_property
     def longest(self) -> int:
@@ -133,6 +236,13 @@ class Dataset:
         chosen = split.train[:: max(1, tokens // CALIBRATION_TOKENS)]
         examples = [self.examples.examples[number] for number in chosen]
         return [CalibrationExample(one.turns[0].prompt, one.turns[0].answer, one.system) for one in examples]
+
+
+def _cut_tokenizer(checkpoint: str) -> Path | None:
+    """Return the tokenizer of a checkpoint that keeps some tokens of its base."""
+    folder = resolve(checkpoint)
+    manifest = read_manifest(folder / MANIFEST)
+    return folder / str(manifest.tokenizer) if manifest.base.cut_vocabulary else None
 
 
 def common_answer_prefix(data: DistilledData, conversations: Iterable[int]) -> list[int]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hamburger_edge.evaluation.asking import Request, Row, evaluate
+from hamburger_edge.evaluation.certainty_report import RIGHT, CertaintyReport
 from hamburger_edge.evaluation.judges import find_judge, judge_files
 from hamburger_edge.evaluation.recommending import (
     CHOOSING,
@@ -23,7 +24,7 @@ from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
 from hamburger_edge.model import Model
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read_calibration
-from hamburger_edge.models.checkpoints.checkpoint import CARD, copy_checkpoint
+from hamburger_edge.models.checkpoints.checkpoint import CARD, PICTURE, copy_checkpoint
 from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.support.files import sha256, write_atomically
@@ -34,6 +35,9 @@ from hamburger_edge.support.tables import table as aligned
 from hamburger_edge.support.version import __version__
 from hamburger_edge.tuning.baselines import Baseline, comparison, plain_score, unbeaten
 from hamburger_edge.tuning.dataset import FEW
+from hamburger_edge.tuning.run_certainty import calibrate, write_picture
+from hamburger_edge.tuning.task import Task
+from hamburger_edge.tuning.tool_scores import ToolScore, show_tool_scores, tool_scores, tool_table
 from hamburger_edge.tuning.tune import Tuned
 from hamburger_edge.tuning.tune_run import TuneRun
 from hamburger_edge.tuning.wrong_answers import (
@@ -45,6 +49,7 @@ from hamburger_edge.tuning.wrong_answers import (
 )
 
 BUNDLE, EVALUATION, WRONG = "bundle", "evaluation.json", "wrong.jsonl"
+NOT_MEASURED = "certainty: not measured, since too few prompts neither train nor judge: give more examples"
 PILOT, FEWEST = 3, 40  # requests: timed first; evaluated at least
 
 
@@ -55,6 +60,9 @@ class Outcome:
     found: Recommendation
     baselines: list[Baseline]
     wrong: list[WrongAnswer]  # of plain decoding
+    tools: list[ToolScore]  # of plain decoding; empty for a model without tools
+    certainty: CertaintyReport | None = None  # None: too few prompts to fit it
+    right: float = RIGHT  # percent of right answers, for which a min_certainty is reported
 
     @property
     def plain(self) -> Baseline:
@@ -64,7 +72,9 @@ class Outcome:
         return {
             "baselines": [asdict(one) for one in self.baselines],
             "plain": asdict(self.plain),
+            **({"tools": [asdict(tool) for tool in self.tools]} if self.tools else {}),
             **self.found.to_json(),
+            "certainty": None if self.certainty is None else self.certainty.to_json(self.right),
         }
 
     def __str__(self) -> str:
@@ -78,12 +88,24 @@ class Outcome:
         told = aligned(comparison(self.plain, self.baselines))
         wrong = show_wrong(self.wrong, prompts)
         few = noise if prompts < FEW else ""
-        return few + (f"warning: {warning}\n\n" if warning else "") + f"{told}\n\n{self.found}\n\n{wrong}"
+        certainty = NOT_MEASURED if self.certainty is None else self.certainty.text(self.right)
+        tools = [show_tool_scores(self.tools)] if self.tools else []
+        parts = [f"warning: {warning}"] if warning else []
+        return few + "\n\n".join([*parts, told, str(self.found), *tools, certainty, wrong])
 
     def markdown(self) -> str:
         warning = unbeaten(self.plain, self.baselines)
         told = pipes(comparison(self.plain, self.baselines))
-        return (f"**Warning: {warning}.**\n\n" if warning else "") + f"{told}\n\n{self.found.markdown()}"
+        parts = [f"**Warning: {warning}.**"] if warning else []
+        tools = [pipes(tool_table(self.tools))] if self.tools else []
+        return "\n\n".join([*parts, told, self.found.markdown(), *tools])
+
+    @property
+    def certainty_markdown(self) -> str:
+        if self.certainty is None:
+            return f"## Certainty\n\n{NOT_MEASURED}."
+        picture = f"![Share of right answers over certainty]({PICTURE})"
+        return f"## Certainty\n\n{self.certainty.markdown(self.right)}.\n\n{picture}"
 
 
 def evaluate_run(tuned: Tuned, run: TuneRun, *, threads: int | None = None) -> Outcome:
@@ -117,15 +139,30 @@ def evaluate_run(tuned: Tuned, run: TuneRun, *, threads: int | None = None) -> O
                 max_tokens=task.dataset.longest,
                 progress=run.progress,
             )
-        outcome = Outcome(recommendation, task.baselines(requests), judge.wrong)
+            certainty = calibrate(tuned, model, requests, recommendation.best, run.progress)
+        outcome = Outcome(
+            recommendation, task.baselines(requests), judge.wrong, _tool_scores(task, judge), certainty
+        )
+    outcome = replace(outcome, right=recipe.right)
     with write_atomically(work / EVALUATION) as temporary:
         stored = {"asked": inputs, **asdict(outcome)}
         temporary.write_text(json.dumps(stored, indent=1), encoding="utf-8")
     write_wrong(work / WRONG, outcome.wrong)
-    tell_bundle(work / BUNDLE, recommended=outcome.found.best)
-    tell_checkpoint(tuned.checkpoint, recommended=outcome.found.best)
+    fit = None if outcome.certainty is None else outcome.certainty.certainty
+    tell_bundle(work / BUNDLE, recommended=outcome.found.best, certainty=fit)
+    tell_checkpoint(tuned.checkpoint, recommended=outcome.found.best, certainty=fit)
     write_into(tuned.checkpoint, recommended_precision=recipe.precision)
     return outcome
+
+
+def _tool_scores(task: Task, judge: RecordingJudge) -> list[ToolScore]:
+    """Return the scores of each tool; none for a model without tools."""
+    catalogue, examples = task.dataset.catalogue, task.dataset.examples.examples
+    if catalogue is None:
+        return []
+    learned = [turn.answer for number in task.split.train for turn in examples[number].turns]
+    answers = [(row.expected, row.answer) for row in judge.rows.values()]
+    return tool_scores([tool.name for tool in catalogue.tools], answers, learned)
 
 
 def _requests_in_time(tuned: Tuned, run: TuneRun, model: Model) -> list[Request]:
@@ -138,6 +175,7 @@ def _requests_in_time(tuned: Tuned, run: TuneRun, model: Model) -> list[Request]
     evaluate(model, requests[:PILOT], find_judge(task.judge), settings, max_tokens=task.dataset.longest)
     answer_seconds = (time.monotonic() - began) / PILOT / len(settings)
     answers = len(settings) / CHOOSING + (1 + LOOKS) * (1 - 1 / CHOOSING)  # per prompt, on average
+    answers += 3 if tuned.recipe.off_topic else 2  # for the certainty
     count = max(FEWEST, min(len(requests), int(budget.left / answer_seconds / answers)))
     if count < len(requests):
         run.report(f"{count} of {len(requests)} held-out examples are evaluated in the time that is left")
@@ -148,11 +186,13 @@ def _inputs(tuned: Tuned) -> dict[str, Any]:
     """Return all inputs of the figures. Files are listed by hash."""
     recipe, task, checkpoint = tuned.recipe, tuned.task, tuned.checkpoint
     manifest = read_json(checkpoint / MANIFEST)
-    requests = json.dumps([asdict(request) for request in task.requests])
     inputs = {
         "version": __version__,
         "checkpoint": {
-            **{name: manifest.get(name) for name in ("config", "base", "chat_template", "answer_prefix")},
+            **{
+                name: manifest.get(name)
+                for name in ("config", "base", "chat_template", "answer_prefix", "tools")
+            },
             "files": {
                 file.name: sha256(file)
                 for file in sorted(checkpoint.iterdir())
@@ -163,16 +203,21 @@ def _inputs(tuned: Tuned) -> dict[str, Any]:
         "judge_files": judge_files(task.judge),
         "precision": recipe.precision,
         "evaluation": asdict(recipe.evaluation),
-        "requests": hashlib.sha256(requests.encode()).hexdigest(),
+        "requests": _hash_of([asdict(request) for request in task.requests]),
+        "off_topic": _hash_of([asdict(request) for request in task.dataset.off_topic.judging]),
     }
     plain: dict[str, Any] = json.loads(json.dumps(inputs))
     return plain
 
 
+def _hash_of(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
 def _stored_outcome(path: Path, inputs: dict[str, Any]) -> Outcome | None:
     """Return the outcome stored at `path` if it has the same inputs, else None."""
     stored = read_json(path) if path.exists() else {}
-    if stored.get("asked") != inputs or "wrong" not in stored:
+    if stored.get("asked") != inputs or "tools" not in stored or "certainty" not in stored:
         return None
     found = stored["found"]
     choosing, confirming = (
@@ -180,7 +225,10 @@ def _stored_outcome(path: Path, inputs: dict[str, Any]) -> Outcome | None:
     )
     without_model = [from_mapping(Baseline, row, str(path)) for row in stored["baselines"]]
     wrong = [from_mapping(WrongAnswer, row, str(path)) for row in stored["wrong"]]
-    return Outcome(Recommendation(choosing, confirming, found["points"]), without_model, wrong)
+    tools = [from_mapping(ToolScore, row, str(path)) for row in stored["tools"]]
+    certainty = stored["certainty"]
+    report = certainty and from_mapping(CertaintyReport, certainty, str(path))
+    return Outcome(Recommendation(choosing, confirming, found["points"]), without_model, wrong, tools, report)
 
 
 @dataclass(frozen=True)
@@ -218,9 +266,13 @@ It was asked {found.prompts} prompts that nothing was trained on: whole requests
 
 Recommended: {found.verdict}. `run`, `chat` and `load` use that by default.
 
+{outcome.certainty_markdown}
+
 {texts or "The checkpoint holds no calibration text"}.
 """
     checkpoint = copy_checkpoint(tuned.checkpoint, output, card=text)
+    if outcome.certainty is not None:
+        write_picture(checkpoint, outcome.certainty)
     bundle = copy_folder(run.work / BUNDLE, bundle_beside(output))
     epochs = recipe.tuning.stages[0].epochs if recipe.tune_base and recipe.tuning else None
     advice = next_step(outcome.plain, outcome.baselines, outcome.wrong, epochs)

@@ -1,10 +1,11 @@
 """Read the examples of a task, one conversation each.
 
 {"prompt": "Play jazz", "answer": "{\\"intent\\": ...}"}      JSON lines; "system" is optional
+{"prompt": "Lights on", "calls": [{"name": ..., "arguments": {...}}]}       JSON lines of a model with tools
 {"messages": [{"role": "user", "content": "..."}, ...]}     JSON lines in the format of fine-tuning services
 prompt,answer                                               CSV with these columns (and "system"); Parquet
 
-JSON lines may be compressed, as .jsonl.gz.
+JSON lines may be compressed, as .jsonl.gz, or come from a command.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.calls.catalogue import Catalogue
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.support.files import TEXT, open_regular
 from hamburger_edge.support.strict import decode_line, only_keys, read_lines
 from hamburger_edge.support.values import check_text, safe_repr
+from hamburger_edge.tuning.call_examples import calls_as_text, catalogue_of
+from hamburger_edge.tuning.example_command import command_lines
 
 COLUMNS = ("prompt", "answer", "system")
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # of files that are named .csv too
@@ -57,6 +61,7 @@ class Examples:
     examples: tuple[Example, ...]
     duplicates: int = 0  # left out
     contradictions: int = 0  # kept: an earlier example has the same prompt and another answer
+    catalogue: Catalogue | None = None  # of examples whose answers are calls
 
     def __str__(self) -> str:
         told = f"{len(self.examples)} examples"
@@ -67,21 +72,41 @@ class Examples:
         return told
 
 
-def read_examples(path: Path) -> Examples:
-    """Read a file of examples. Errors name the line or row."""
+def read_examples(path: Path, catalogue: Catalogue | None = None) -> Examples:
+    """Read a file of examples. Errors name the line or row.
+
+    With a catalogue, or with tools in the rows, every answer is a list of calls in the compact form.
+    """
     readers = {".csv": _read_csv, ".parquet": _read_parquet}
+    return _distinct(readers.get(path.suffix.lower(), _read_json_lines)(path), str(path), catalogue)
+
+
+def read_command_examples(command: str, limit: int, catalogue: Catalogue | None = None) -> Examples:
+    """Read the first `limit` lines of JSON that a command writes. Errors name the line."""
+    lines = ((where, line) for where, line in command_lines(command, limit) if line.strip())
+    return _distinct(
+        ((where, decode_line(line, where)) for where, line in lines), f"examples {command}", catalogue
+    )
+
+
+def _distinct(lines: Iterable[tuple[str, Any]], source: str, catalogue: Catalogue | None) -> Examples:
     found: dict[Example, None] = {}
     answers: dict[tuple[Any, ...], str] = {}
     read = contradictions = 0
-    for where, data in readers.get(path.suffix.lower(), _read_json_lines)(path):
+    rows = list(lines)
+    catalogue = catalogue_of(rows, catalogue)
+    for where, row in rows:
+        data = row if catalogue is None else calls_as_text(row, catalogue, where)
         example = _example(data, where)
         read += 1
         if example not in found:
             contradictions += answers.setdefault(example.asked, example.answer) != example.answer
             found[example] = None
     if not found:
-        raise InputError(f'{path}: holds no examples: write one {{"prompt": "...", "answer": "..."}} a line')
-    return Examples(tuple(found), read - len(found), contradictions)
+        raise InputError(
+            f'{source}: holds no examples: write one {{"prompt": "...", "answer": "..."}} a line'
+        )
+    return Examples(tuple(found), read - len(found), contradictions, catalogue)
 
 
 def _read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:

@@ -26,6 +26,7 @@ from hamburger_edge.models.training.runs import new_model
 from hamburger_edge.models.training.speed import fitting_precision
 from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.support.files import sha256
+from hamburger_edge.tuning.dataset import TOKENIZER
 from hamburger_edge.tuning.layers import most_active_layers
 from hamburger_edge.tuning.more_answers import write_answers
 from hamburger_edge.tuning.planning import read_within, scored_within, steps_per_epoch, subset, write_subset
@@ -209,9 +210,10 @@ def _start(recipe: TuneRecipe) -> tuple[str, Literal["mean", "last"]]:
     """Return the start checkpoint and its `merge_residual`; '' and "last" stand for the plain base.
 
     A built-in graft on this base already reads merged text. Full tuning starts from the plain base, and so
-    does a base without some of its layers.
+    does a base without some of its layers or tokens.
     """
-    start = recipe.start or (recipe.base if recipe.base in built_in() and not recipe.base_layers else "")
+    whole = not recipe.base_layers and not recipe.tokens
+    start = recipe.start or (recipe.base if recipe.base in built_in() and whole else "")
     if not start or recipe.full:
         return "", "last"
     return start, load_checkpoint(start).model.config.merge_residual
@@ -228,6 +230,7 @@ def _placed(recipe: TuneRecipe, training: Recipe, run: TuneRun, data: str, out: 
         training,
         base=recipe.base,
         base_layers=recipe.base_layers,
+        tokenizer=str(run.work / TOKENIZER) if recipe.tokens else "",
         data=str(run.work / data),
         more_data=(str(run.work / MORE),) if data == SCORED and recipe.more_answers else (),
         out=str(run.work / out),

@@ -14,7 +14,7 @@ from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
 from hamburger_edge.models.training.data.batches import DistilledData, Split, split_questions
 from hamburger_edge.tuning.baselines import Baseline, baselines
-from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
+from hamburger_edge.tuning.dataset import TOKENIZER, Dataset, common_answer_prefix
 from hamburger_edge.tuning.draft_index import index_answers, question_and_answer
 from hamburger_edge.tuning.examples import Example
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
@@ -49,17 +49,29 @@ def read_task(recipe: TuneRecipe, run: TuneRun) -> Task:
             "examples: give hundreds, and those as well that were held out before"
         )
     requests = dataset.requests(split)
-    judge = recipe.judge or fitting_judge([request.expected for request in requests])
+    fitting = "calls" if dataset.catalogue else fitting_judge([request.expected for request in requests])
+    judge = recipe.judge or fitting
     return Task(dataset, tuple(conversations), split, requests, judge)
 
 
 def write_examples(task: Task, run: TuneRun) -> DistilledData:
-    """Write the examples as tokens, followed by the augmented training examples."""
+    """Write the examples as tokens, followed by the augmented and the off-topic training examples.
+
+    A cut tokenizer is written, too.
+    """
+    if task.dataset.own_tokenizer is not None:
+        run.report(f"{task.dataset.base.config.vocab_size} of the base's tokens are kept")
+        run.work.mkdir(parents=True, exist_ok=True)
+        (run.work / TOKENIZER).write_bytes(task.dataset.own_tokenizer)
     conversations = list(task.conversations)
     if task.dataset.recipe.augment:
         more = task.dataset.more_by_augmenting(task.split)
         run.report(str(more))
         conversations += _encoded(task.dataset, more.examples)
+    if task.dataset.recipe.off_topic:
+        off_topic = task.dataset.off_topic
+        run.report(str(off_topic))
+        conversations += _encoded(task.dataset, off_topic.learned)
     write_conversations(run.work / EXAMPLES, EXAMPLES, conversations, {"base": "given"})
     return DistilledData.load(run.work / EXAMPLES)
 
@@ -76,8 +88,13 @@ def write_facts(
         write_calibration(checkpoint / CALIBRATION, task.dataset.calibration(data, task.split))
     else:
         (checkpoint / CALIBRATION).unlink(missing_ok=True)
-    prefix = common_answer_prefix(data, task.split.train)
-    write_into(checkpoint, answer_prefix=prefix, edits_prompt=edits_prompt or None)
+    catalogue = task.dataset.catalogue
+    write_into(
+        checkpoint,
+        answer_prefix=common_answer_prefix(data, task.split.train),
+        edits_prompt=edits_prompt or None,
+        tools=None if catalogue is None else catalogue.to_json(),
+    )
 
     def pairs(numbers: Sequence[int]) -> list[tuple[list[int], list[int]]]:
         spans = (slice(*data.starts[number : number + 2]) for number in numbers)

@@ -14,17 +14,20 @@ from hamburger_edge.evaluation.asking import EvaluationPlan
 from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.strict import from_mapping, read_toml
+from hamburger_edge.support.values import number_in
 
 TRAININGS = ("tuning", "graft", "reading")
 # keys of a training that the run sets itself
-PLACED = ("base", "base_layers", "data", "more_data", "out", "held_out", "tuned_base")
+PLACED = ("base", "base_layers", "tokenizer", "data", "more_data", "out", "held_out", "tuned_base")
 
 
 @dataclass(frozen=True)
 class TuneRecipe:
     base: str  # built-in name, GGUF file or Hugging Face folder
-    examples: str  # file, see examples.py
+    examples: str  # file, see examples.py; or a command that writes such lines of JSON
+    lines: int = 100_000  # limit of lines of a command
     held_out: str = ""  # file of held-out examples; "": a share of `examples` is held out
+    tools: str = ""  # file of the functions that answers call; "": those in the rows, if there are any
     share: float = 0.05  # held-out share of the prompts; half as many more calibrate stop head and index
     augment: int = 0  # copies of the examples with exchanged texts, see augment.py
     template: Literal["brief", "base"] = "brief"  # marks around a prompt: the fewest possible, or all
@@ -32,10 +35,13 @@ class TuneRecipe:
     tune_base: bool = True  # False: the base is already tuned
     layers: int = 0  # of the base, the others are dropped before training, see layers.py; 0: all
     base_layers: tuple[int, ...] = ()  # those layers; (): chosen from the examples
+    tokens: int = 0  # of the base, the others are left out before training, see vocabulary.py; 0: all
     full: bool = False  # tune all weights of the base instead of a low-rank update
     scored: int = 0  # examples that the tuned base scores for the graft's training; 0: all
     read: int = 7500  # examples of the reading step, cut as the graft groups them; 0: skip the step
     more_answers: int = 0  # prompts that the tuned base answers, as more training data of the graft
+    off_topic: str = ""  # file of sentences that are no task, or "builtin"; see off_topic.py
+    right: float = 95  # percent of right answers, for which a min_certainty is reported
     judge: str = ""  # see judges.py; "": chosen by the form of the answers
     # of the evaluated bundle, and of exports of the checkpoint that name none
     precision: Literal["int4", "int8", "fp16", "fp32"] = "int8"
@@ -47,9 +53,12 @@ class TuneRecipe:
     reading: Recipe | None = None  # of base and graft, on the graft's groups; None: from the other two
 
     def __post_init__(self) -> None:
+        number_in("recipe.right", self.right, 0, 100, above=True)
         if not 0 < self.share < 0.5:
             raise ConfigError(f"recipe.share must be between 0 and 0.5, got {self.share}")
-        for name in ("augment", "scored", "read", "more_answers", "layers"):
+        if self.lines < 1:
+            raise ConfigError(f"recipe.lines must be 1 or more, got {self.lines}")
+        for name in ("augment", "scored", "read", "more_answers", "layers", "tokens"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"recipe.{name} must be 0 or more, got {getattr(self, name)}")
         if self.base_layers and len(self.base_layers) != self.layers:
@@ -59,6 +68,8 @@ class TuneRecipe:
             )
         if self.layers and not self.tune_base:
             raise ConfigError("recipe.layers: a base that loses layers must be tuned: set tune_base = true")
+        if self.tokens and not self.tune_base:
+            raise ConfigError("recipe.tokens: a base that loses tokens must be tuned: set tune_base = true")
         for name in TRAININGS:
             training = getattr(self, name)
             if training is not None and len(training.stages) != 1:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,64 +57,28 @@ def _template(file: GGUFFile) -> JinjaTemplate | None:
 
 
 def read_config(file: GGUFFile) -> BaseConfig:
-    family = architecture_of(file)
-
-    def need(key: str) -> Any:
-        return file.need(f"{family}.{key}")
-
-    def get(key: str, default: Any) -> Any:
-        return file.get(f"{family}.{key}", default)
-
-    def refuse(reason: str) -> CheckpointError:
-        return CheckpointError(f"{file.path}: {reason}, which is not supported")
-
-    heads, kv_heads = (
-        need("attention.head_count"),
-        get("attention.head_count_kv", need("attention.head_count")),
-    )
-    if isinstance(heads, list) or isinstance(kv_heads, list):
-        raise refuse("the number of heads differs from layer to layer")
-    head_dim = get("attention.key_length", need("embedding_length") // heads)
-    if get("attention.value_length", head_dim) != head_dim:
-        raise refuse("keys and values have different widths")
-    if get("rope.dimension_count", head_dim) != head_dim:
-        raise refuse("only part of each head is rotated")
-    if get("expert_count", 0):
-        raise refuse("this is a mixture of experts")
-    if get("rope.scaling.type", "none") != "none":
-        raise refuse(f"rope scaling {get('rope.scaling.type', '')!r}")
-    gemma = family == "gemma3"
-    window = get("attention.sliding_window", 0)
-    if 0 < window < need("context_length") and not gemma:
-        raise refuse("sliding-window attention")
-    if "token_embd.weight" not in file.tensors:
-        raise CheckpointError(
-            f"{file.path}: missing tensor token_embd.weight: a vocabulary-only or split file"
-        )
-    windowed = tuple(n for n in range(need("block_count")) if (n + 1) % WINDOW_EVERY)
+    keys = ArchitectureKeys(file)
+    _check_supported(keys)
+    heads, layers = keys.need("attention.head_count"), keys.need("block_count")
     try:
         config = BaseConfig(
-            family=family,
+            family=keys.family,
             vocab_size=int(file.tensors["token_embd.weight"].shape[0]),
-            hidden_size=need("embedding_length"),
-            intermediate_size=need("feed_forward_length"),
-            num_layers=need("block_count"),
+            hidden_size=keys.need("embedding_length"),
+            intermediate_size=keys.need("feed_forward_length"),
+            num_layers=layers,
             num_heads=heads,
-            num_kv_heads=kv_heads,
-            head_dim=head_dim,
-            context_length=need("context_length"),
-            rms_norm_eps=short(need("attention.layer_norm_rms_epsilon")),
-            rope_theta=short(get("rope.freq_base", 10000.0)),
+            num_kv_heads=keys.get("attention.head_count_kv", heads),
+            head_dim=keys.head_dim,
+            context_length=keys.need("context_length"),
+            rms_norm_eps=short(keys.need("attention.layer_norm_rms_epsilon")),
+            rope_theta=short(keys.get("rope.freq_base", 10000.0)),
             tied_head="output.weight" not in file.tensors,
             qkv_bias="blk.0.attn_q.bias" in file.tensors,
             qk_norm="blk.0.attn_q_norm.weight" in file.tensors,
-            output_norms=gemma,
-            activation="gelu_tanh" if gemma else "silu",
-            window=window if gemma and window else None,
-            windowed_layers=windowed if gemma and window else (),
-            window_rope_theta=WINDOW_ROPE_THETA if gemma and window else None,
-            unrotated_layers=tuple(range(3, need("block_count"), 4)) if family == "smollm3" else (),
-            **_scales(family, need, get),
+            unrotated_layers=tuple(range(3, layers, 4)) if keys.family == "smollm3" else (),
+            **(_gemma(keys) if keys.family == "gemma3" else {}),
+            **_scales(keys),
         )
     except ConfigError as error:
         raise CheckpointError(f"{file.path}: {error}") from error
@@ -125,16 +88,79 @@ def read_config(file: GGUFFile) -> BaseConfig:
     return config
 
 
-def _scales(family: str, need: Callable[[str], Any], get: Callable[[str, Any], Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ArchitectureKeys:
+    """The keys of a file that begin with the name of its architecture."""
+
+    file: GGUFFile
+
+    @property
+    def family(self) -> str:
+        return architecture_of(self.file)
+
+    def need(self, key: str) -> Any:
+        return self.file.need(f"{self.family}.{key}")
+
+    def get(self, key: str, default: Any) -> Any:
+        return self.file.get(f"{self.family}.{key}", default)
+
+    @property
+    def head_dim(self) -> int:
+        width: int = self.get(
+            "attention.key_length", self.need("embedding_length") // self.need("attention.head_count")
+        )
+        return width
+
+
+def _check_supported(keys: ArchitectureKeys) -> None:
+    """Refuse a file that this program cannot compute, with the reason."""
+    counts = (keys.need("attention.head_count"), keys.get("attention.head_count_kv", 1))
+    if any(isinstance(count, list) for count in counts):
+        raise _unsupported(keys, "the number of heads differs from layer to layer")
+    head_dim, scaling = keys.head_dim, keys.get("rope.scaling.type", "none")
+    window = keys.get("attention.sliding_window", 0)
+    for reason, applies in {
+        "keys and values have different widths": keys.get("attention.value_length", head_dim) != head_dim,
+        "only part of each head is rotated": keys.get("rope.dimension_count", head_dim) != head_dim,
+        "this is a mixture of experts": bool(keys.get("expert_count", 0)),
+        f"rope scaling {scaling!r}": scaling != "none",
+        "sliding-window attention": keys.family != "gemma3" and 0 < window < keys.need("context_length"),
+    }.items():
+        if applies:
+            raise _unsupported(keys, reason)
+    if "token_embd.weight" not in keys.file.tensors:
+        raise CheckpointError(
+            f"{keys.file.path}: missing tensor token_embd.weight: a vocabulary-only or split file"
+        )
+
+
+def _unsupported(keys: ArchitectureKeys, reason: str) -> CheckpointError:
+    return CheckpointError(f"{keys.file.path}: {reason}, which is not supported")
+
+
+def _gemma(keys: ArchitectureKeys) -> dict[str, Any]:
+    """Return the fields in which Gemma 3 differs: norms of outputs, activation, windows of attention."""
+    fields: dict[str, Any] = {"output_norms": True, "activation": "gelu_tanh"}
+    if window := keys.get("attention.sliding_window", 0):
+        windowed = tuple(n for n in range(keys.need("block_count")) if (n + 1) % WINDOW_EVERY)
+        fields |= {
+            "window": window,
+            "windowed_layers": windowed,
+            "window_rope_theta": WINDOW_ROPE_THETA,
+        }
+    return fields
+
+
+def _scales(keys: ArchitectureKeys) -> dict[str, Any]:
     """Return the multipliers of the families that have any."""
-    if family == "gemma3":
-        return {"embedding_scale": need("embedding_length") ** 0.5}
-    if family == "granite":
+    if keys.family == "gemma3":
+        return {"embedding_scale": keys.need("embedding_length") ** 0.5}
+    if keys.family == "granite":
         return {
-            "embedding_scale": short(get("embedding_scale", 1.0)),
-            "residual_scale": short(get("residual_scale", 1.0)),
-            "attention_scale": short(need("attention.scale")),
-            "logits_scale": 1 / short(get("logit_scale", 1.0)),
+            "embedding_scale": short(keys.get("embedding_scale", 1.0)),
+            "residual_scale": short(keys.get("residual_scale", 1.0)),
+            "attention_scale": short(keys.need("attention.scale")),
+            "logits_scale": 1 / short(keys.get("logit_scale", 1.0)),
         }
     return {}
 

@@ -15,18 +15,29 @@ from hamburger_edge.models.bases.gguf import load_gguf
 from hamburger_edge.models.bases.hub import PREFIX
 from hamburger_edge.models.bases.huggingface import load_hf
 from hamburger_edge.models.bases.layers import keep_layers
+from hamburger_edge.models.bases.vocabulary import keep_tokens
 from hamburger_edge.models.bases.weights import LoadedBase, check_tokenizer
 from hamburger_edge.support.progress import Progress
 
 
 def find_base(
-    name: str, progress: Progress | None = None, *, layers: Sequence[int] = ()
+    name: str,
+    progress: Progress | None = None,
+    *,
+    layers: Sequence[int] = (),
+    tokenizer: Path | None = None,
 ) -> tuple[LoadedBase, dict[str, Any]]:
-    """Return a base by built-in name or path, and a checkpoint's reference to it. `layers`: see layers.py"""
+    """Return a base by built-in name or path, and a checkpoint's reference to it.
+
+    `layers`, and a `tokenizer` with some of its tokens, leave parts of the base out: see layers.py and
+    vocabulary.py.
+    """
     base, reference = _find(name, progress)
-    if not layers:
-        return base, reference
-    return keep_layers(base, layers, name), {**reference, "layers": list(layers)}
+    if layers:
+        base, reference = keep_layers(base, layers, name), {**reference, "layers": list(layers)}
+    if tokenizer is not None:
+        base, reference = keep_tokens(base, tokenizer), {**reference, "cut_vocabulary": True}
+    return base, reference
 
 
 def _find(name: str, progress: Progress | None) -> tuple[LoadedBase, dict[str, Any]]:

@@ -7,7 +7,7 @@ A checkpoint is a folder:
     base_delta.safetensors    optional changes to the base: <weight>.lora_a [r, in] with <weight>.lora_b
                               [out, r] (already scaled), or <weight>.delta
     base.safetensors          the base itself, if the manifest has "embedded"
-    tokenizer.json            if it is not the base's
+    tokenizer.json            if it is not the base's; may have some of the base's tokens only
     calibration.jsonl         optional text to calibrate its weights: see calibration_text.py
     assembly/                 optional: an export's graphs, to make its bundle without PyTorch
     LICENSE, NOTICE, ...      terms of the base, if it came with any
@@ -39,6 +39,7 @@ from hamburger_edge.models.bases.huggingface import read_config, read_eos
 from hamburger_edge.models.bases.layers import keep_layers
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.bases.terms import NOTICE, copy_terms, terms_in
+from hamburger_edge.models.bases.vocabulary import keep_tokens
 from hamburger_edge.models.bases.weights import base_shapes, check_state, check_tokenizer, shapes
 from hamburger_edge.models.checkpoints.arrays import read_arrays
 from hamburger_edge.models.checkpoints.built_in import resolve
@@ -63,7 +64,8 @@ from hamburger_edge.support.folders import publish, unexpected_files
 from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping
 
-CARD = "README.md"  # for people; `tune` writes one
+CARD = "README.md"  # for people; `tune` writes one ...
+PICTURE = "reliability.svg"  # ... and the picture beside it
 
 
 @dataclass
@@ -166,6 +168,8 @@ def _base_of(
     if reference.kind == "path" and reference.sha256 not in (None, base.sha256):
         raise CheckpointError(f"{where}: not the weights that {folder} was trained on: put those back there")
     base = keep_layers(base, reference.layers, folder / MANIFEST)
+    if reference.cut_vocabulary:
+        base = keep_tokens(base, folder / str(manifest.tokenizer))
     _same_base(config, base.config, where, folder)
     return base.state, base.tokenizer, base.chat_template
 
@@ -258,6 +262,7 @@ def check_target(folder: str | Path) -> Path:
         CALIBRATION,
         DRAFT_INDEX,
         CARD,
+        PICTURE,
         PARTS,
         *terms_in(folder),
     }

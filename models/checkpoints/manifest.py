@@ -26,6 +26,7 @@ class BaseReference:
     sha256: str | None = None  # fetch: of its weights file; path: of its weights
     path: str | None = None  # path: relative to the checkpoint, or absolute
     layers: tuple[int, ...] = ()  # fetch, path: the layers that are kept, numbered anew; (): all
+    cut_vocabulary: bool = False  # fetch, path: only the tokens of the checkpoint's tokenizer are kept
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,14 @@ class CheckpointManifest:
     recommended_precision: Literal["int4", "int8", "fp16", "fp32"] | None = None  # of exports that name none
     answer_prefix: tuple[int, ...] = ()  # tokens that all its answers begin with
     edits_prompt: bool = False  # its answers are its prompts put right, and are held to that
+    tools: tuple[dict[str, Any], ...] = ()  # opaque here: `Catalogue.to_json()` of what its answers call
 
     def to_json(self) -> dict[str, Any]:
         """Return the file's content."""
-        base = {key: value for key, value in asdict(self.base).items() if value not in (None, ())}
+        base = {key: value for key, value in asdict(self.base).items() if value not in (None, (), False)}
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self) | {"base": base}))
-        for name in ("recommended", "certainty", "recommended_precision", "answer_prefix", "edits_prompt"):
+        optional = ("recommended", "certainty", "recommended_precision", "answer_prefix")
+        for name in (*optional, "edits_prompt", "tools"):
             if not plain[name]:
                 del plain[name]
         return plain
@@ -69,6 +72,11 @@ def read_manifest(path: Path) -> CheckpointManifest:
         raise CheckpointError(f"{path}: base of kind {manifest.base.kind!r} has no name or path")
     if manifest.base.kind == "embedded" and manifest.base.layers:
         raise CheckpointError(f"{path}: an embedded base holds only its own layers: delete base.layers")
+    if manifest.base.cut_vocabulary and (manifest.base.kind == "embedded" or manifest.tokenizer is None):
+        raise CheckpointError(
+            f"{path}: base.cut_vocabulary needs a base elsewhere and a tokenizer here: "
+            "delete base.cut_vocabulary"
+        )
     if manifest.tokenizer is not None and Path(manifest.tokenizer).name != manifest.tokenizer:
         raise CheckpointError(f"{path}: tokenizer {manifest.tokenizer!r} is not a plain file name")
     return manifest

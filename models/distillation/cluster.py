@@ -1,11 +1,11 @@
-"""Jobs spread over workers that Ray starts, on this machine or on many.
+"""Distribute jobs to workers that Ray starts, on one machine or on many.
 
-    wanted() -> job --free worker--> result        a worker has one job at a time
-                 ^                       |
-                 +------ worker lost ----+         then another worker does that job again
+    next_job() -> job --free worker--> result      a worker has one job at a time
+                   ^                      |
+                   +----- worker lost ----+        then another worker repeats the job
 
-Ray Core, not Ray Data: how many jobs there will be is known only as results come in, each worker keeps what
-it loaded, and results are wanted by number, not as a table.
+It uses Ray Core, not Ray Data: results decide how many jobs follow, workers keep their loaded models, and
+results have numbers instead of table rows.
 """
 
 from __future__ import annotations
@@ -20,26 +20,29 @@ from hamburger_edge.errors import HamburgerError, InputError, RuntimeUnavailable
 from hamburger_edge.support.values import number_in, whole_in
 
 LOCAL = "local"
-LOSSES = 3  # of workers at one job, until it is taken for what they die of
+LOSSES = 3  # of workers at one job, until the job counts as the cause
 
 Job = TypeVar("Job", bound=Hashable)
 Result = TypeVar("Result")
 
 
 class Cluster:
-    """Workers of a Ray cluster: a running one's by its address, or those of one that is started for this
-    ("local") and ends with it; where the program has a Ray session already, that one's. Use as a context."""
+    """Workers of a Ray cluster, as a context manager.
+
+    The address of a running cluster joins it, "local" starts one that ends with the context. If the program
+    has a Ray session, the workers are in that session.
+    """
 
     def __init__(
         self, address: str, workers: int = 1, *, gpus: float | None = None, threads: int | None = None
     ) -> None:
-        """`gpus` of each worker; None: one, where the cluster has any."""
+        """`gpus`: per worker; None: one if the cluster has any."""
         self.workers = whole_in("workers", workers, 1, 1 << 16)
         self.threads = threads
         if gpus is not None:
             number_in("gpus per worker", gpus, 0, 64)
         self.ray: Any = require("ray", "cluster")
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # sends no usage data
         self.own = not self.ray.is_initialized()
         if self.own:
             self._connect(address)
@@ -71,18 +74,19 @@ class Cluster:
             self.ray.init(address, logging_level="ERROR", log_to_driver=False, **here)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise RuntimeUnavailableError(
-                f"no Ray cluster answers at {address}: start one with  ray start --head,  or say {LOCAL!r}"
+                f"no Ray cluster answers at {address}: start one with  ray start --head,  or use {LOCAL!r}"
             ) from error
 
     def results(
-        self, build: Callable[[], Callable[[Job], Result]], wanted: Callable[[], Job | None]
+        self, build: Callable[[], Callable[[Job], Result]], next_job: Callable[[], Job | None]
     ) -> Iterator[tuple[Job, Result]]:
-        """What `build()`, called once in each worker, makes of the jobs that `wanted` names, as they end.
+        """Yield jobs with their results, in the order in which they finish.
 
-        `wanted` is asked whenever a worker is free; None: nothing more for now. It ends when nothing is under
-        way and nothing wanted. Both functions' surroundings must be there on every machine.
+        Each worker calls `build()` once, for the function that does its jobs. A free worker takes
+        `next_job()`; None: no job at present. The results end when no job runs and none is left. All modules
+        of both functions must be installed on every machine.
         """
-        run = _Run[Job, Result](self, build, wanted)
+        run = _Run[Job, Result](self, build, next_job)
         try:
             yield from run.results()
         finally:
@@ -90,7 +94,7 @@ class Cluster:
 
 
 class _Worker(Generic[Job, Result]):
-    """In a process of its own."""
+    """A process of Ray that does jobs."""
 
     def begin(self, build: Callable[[], Callable[[Job], Result]]) -> None:
         self.work = build()
@@ -104,14 +108,14 @@ class _Run(Generic[Job, Result]):
         self,
         cluster: Cluster,
         build: Callable[[], Callable[[Job], Result]],
-        wanted: Callable[[], Job | None],
+        next_job: Callable[[], Job | None],
     ) -> None:
-        self.ray, self.wanted = cluster.ray, wanted
-        self.build = self.ray.put(build)  # once, however many workers read it
+        self.ray, self.next_job = cluster.ray, next_job
+        self.build = self.ray.put(build)  # one copy for all workers
         self.worker = self.ray.remote(num_cpus=cluster.threads or 1, num_gpus=cluster.gpus)(_Worker)
-        self.busy: dict[Any, tuple[Any, Job | None]] = {}  # call under way -> worker, job; no job: it begins
+        self.busy: dict[Any, tuple[Any, Job | None]] = {}  # running call -> worker, job; None: it builds
         self.idle: list[Any] = []
-        self.again: list[Job] = []  # their workers were lost
+        self.repeated: list[Job] = []  # jobs of lost workers
         self.lost = Counter[Job | None]()
         for _ in range(cluster.workers):
             self._start()
@@ -123,7 +127,7 @@ class _Run(Generic[Job, Result]):
             try:
                 result: Result = self.ray.get(call)
             except (self.ray.exceptions.RayActorError, self.ray.exceptions.ObjectLostError) as error:
-                self.ray.kill(worker)  # it may be there again, without what it was doing
+                self.ray.kill(worker)  # Ray may have restarted it without its job
                 self._replace(job, error)
                 self._hand_out()
                 continue
@@ -135,29 +139,29 @@ class _Run(Generic[Job, Result]):
             self._hand_out()
 
     def _hand_out(self) -> None:
-        """To whoever is idle, and first what others were lost at: nothing is left while somebody is idle."""
-        while self.idle and (following := self.again.pop() if self.again else self.wanted()) is not None:
+        """Give jobs to idle workers, those of lost workers first."""
+        while self.idle and (job := self.repeated.pop() if self.repeated else self.next_job()) is not None:
             worker = self.idle.pop()
-            self.busy[worker.do.remote(following)] = worker, following
+            self.busy[worker.do.remote(job)] = worker, job
 
     def stop(self) -> None:
-        """What is still under way is not wanted any more."""
+        """End all workers and their running jobs."""
         for worker in [*self.idle, *(worker for worker, _ in self.busy.values())]:
             self.ray.kill(worker)
 
     def _start(self) -> None:
-        """A worker gets its first job when it is there: the cluster may have room for it later, or never."""
+        """Request a worker. The cluster may start it later, or never, so it gets its first job only then."""
         worker = self.worker.remote()
         self.busy[worker.begin.remote(self.build)] = worker, None
 
     def _replace(self, job: Job | None, error: Exception) -> None:
         self.lost[job] += 1
         if self.lost[job] == LOSSES:
-            what = "as they began" if job is None else f"at {job}"
+            what = "at their start" if job is None else f"at {job}"
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise HamburgerError(
                 f"{LOSSES} workers were lost {what}, the last with: {reason[:200]}"
             ) from error
         if job is not None:
-            self.again.append(job)
+            self.repeated.append(job)
         self._start()

@@ -21,6 +21,7 @@ from hamburger_edge.support.repetition import four_gram_repetition
 
 TEMPLATE, QUESTION, ANSWER = 0, 1, 2  # roles: given tokens, sampled user text, learned text
 
+LOOP_CHECK = 32  # tokens of an answer between checks for loops
 # a looping answer is cut back in steps of this many tokens, to at least this many
 CLEAN_STEP, MIN_BEGINNING = 16, 32
 
@@ -239,34 +240,49 @@ class ShardRun:
         return int(ids[min(pick, len(ids) - 1)])
 
     def _advance(self, c: Conversation, seen: set[bytes]) -> None:
-        """Continue the script after a text has ended; reject texts that should not be learned."""
+        """Continue the script after the newest token."""
         if c.forced:
             return
-        settings, text = self.settings, c.ids[c.text_start :]
-        ended = c.ids[-1] == self.turns.end
-        full = len(c.ids) >= self.generator.capacity
+        text = c.ids[c.text_start :]
         if c.role == QUESTION:
-            key = hashlib.sha256(np.asarray(text, dtype=np.int32).tobytes()).digest()[:12]
-            if full or (c.given is None and not ended and len(text) >= settings.max_question):
-                c.rejected = "question too long"
-            elif ended and c.given is None and len(text) <= settings.min_question:
-                c.rejected = "question too short"
-            elif ended and key in seen and c.given is None:
-                c.rejected = "duplicate question"
-            elif ended:
-                seen.add(key)
-                c.made_up += [key] if c.given is None else []
-                self._begin(c, self.turns.user_to_answer, ANSWER)
-        elif c.role == ANSWER and len(text) > 0:
-            over = ended or full or len(text) >= settings.max_answer
-            if (over or len(text) % 32 == 0) and four_gram_repetition(text) > settings.max_repetition:
-                self._cut_back(c)
-            elif ended and c.turns > 1 and not full:
-                c.turns, c.given = c.turns - 1, None
-                self._begin(c, self.turns.answer_to_user, QUESTION)
-            elif over:
-                c.done = True
+            self._advance_question(c, text, seen)
+        elif text:
+            self._advance_answer(c, text)
         c.done = c.done or c.rejected is not None
+
+    def _advance_question(self, c: Conversation, text: list[int], seen: set[bytes]) -> None:
+        """Begin the answer if the question has ended; reject a question that should not be learned."""
+        invented, ended = c.given is None, c.ids[-1] == self.turns.end
+        key = hashlib.sha256(np.asarray(text, dtype=np.int32).tobytes()).digest()[:12]
+        if self._is_full(c) or (invented and not ended and len(text) >= self.settings.max_question):
+            c.rejected = "question too long"
+        elif not ended:
+            return
+        elif invented and len(text) <= self.settings.min_question:
+            c.rejected = "question too short"
+        elif invented and key in seen:
+            c.rejected = "duplicate question"
+        else:
+            seen.add(key)
+            if invented:
+                c.made_up.append(key)
+            self._begin(c, self.turns.user_to_answer, ANSWER)
+
+    def _advance_answer(self, c: Conversation, text: list[int]) -> None:
+        """End a looping or complete answer, or begin the next question after it."""
+        ended, full = c.ids[-1] == self.turns.end, self._is_full(c)
+        over = ended or full or len(text) >= self.settings.max_answer
+        checked = over or len(text) % LOOP_CHECK == 0
+        if checked and four_gram_repetition(text) > self.settings.max_repetition:
+            self._cut_back(c)
+        elif ended and not full and c.turns > 1:
+            c.turns, c.given = c.turns - 1, None
+            self._begin(c, self.turns.answer_to_user, QUESTION)
+        elif over:
+            c.done = True
+
+    def _is_full(self, c: Conversation) -> bool:
+        return len(c.ids) >= self.generator.capacity
 
     def _cut_back(self, c: Conversation) -> None:
         """End the conversation before its answer began to loop, if enough tokens remain."""

@@ -36,6 +36,7 @@ from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.models.training.updates.averaging import mean_state
 from hamburger_edge.models.training.updates.lora import merge_lora, remember_lora, restore_lora
 from hamburger_edge.support.progress import LogCallback
+from hamburger_edge.support.strict import read_json
 
 ORIGINS = ("start", "tuned_base")  # checkpoints that a recipe continues; their provenance is recorded
 
@@ -66,7 +67,7 @@ def _take_base(model: Hamburger, recipe: Recipe) -> None:
     """Take a checkpoint's changed base, and its embedder if it fits: it may have learned to read."""
     changes = _changes_of(recipe.origins)
     checkpoint = load_checkpoint(recipe.tuned_base)
-    _check_layers(checkpoint, recipe.tuned_base, recipe)
+    _check_parts(checkpoint, recipe.tuned_base, recipe)
     tuned = checkpoint.model
     if tuned.config.merge_residual == model.config.merge_residual:
         _take_embedder(model.embedder, tuned.embedder)
@@ -94,8 +95,8 @@ def _go_on_with_lora(
         raise ConfigError(f"{source}: its LoRA has another rank than the recipe's lora_rank")
 
 
-def _check_layers(checkpoint: Checkpoint, source: str, recipe: Recipe) -> None:
-    """Check that a checkpoint changes the layers that the recipe keeps."""
+def _check_parts(checkpoint: Checkpoint, source: str, recipe: Recipe) -> None:
+    """Check that a checkpoint has the layers and the tokens of the base that the recipe keeps."""
     base = checkpoint.manifest["base"]
     layers = base.get("layers", [])
     if base["kind"] != "embedded" and layers != list(recipe.base_layers):
@@ -103,6 +104,11 @@ def _check_layers(checkpoint: Checkpoint, source: str, recipe: Recipe) -> None:
             f"{source}: keeps {_listed(layers)} of its base, the recipe {_listed(recipe.base_layers)}: "
             "use the same base_layers"
         )
+    own = recipe.own_tokenizer
+    if base.get("cut_vocabulary", False) != (own is not None) or (
+        own is not None and read_json(own) != read_json(checkpoint.tokenizer)
+    ):
+        raise ConfigError(f"{source}: has other tokens of its base than the recipe: use its tokenizer")
 
 
 def _listed(layers: Sequence[int]) -> str:
@@ -111,7 +117,7 @@ def _listed(layers: Sequence[int]) -> str:
 
 def _begun(start: str, model: Hamburger, recipe: Recipe) -> dict[str, torch.Tensor]:
     checkpoint = load_checkpoint(start)
-    _check_layers(checkpoint, start, recipe)
+    _check_parts(checkpoint, start, recipe)
     begun = checkpoint.model
     # `merge_residual` is no shape: the embedder may continue from another one
     config = dataclasses.replace(begun.config, merge_residual=model.config.merge_residual)
@@ -164,7 +170,7 @@ def train(
     """
     figures = report if progress is None else lambda line: None
     check_target(checkpoint)
-    base, reference = find_base(recipe.base, layers=recipe.base_layers)
+    base, reference = find_base(recipe.base, layers=recipe.base_layers, tokenizer=recipe.own_tokenizer)
     data = DistilledData.load(*recipe.data_folders)
     _same_source(data, reference, recipe)
     model = new_model(recipe, base, data)
@@ -191,7 +197,7 @@ def train(
         checkpoint,
         model,
         base=reference,
-        tokenizer=None,
+        tokenizer=recipe.own_tokenizer,
         chat_template=chat_template or base.chat_template,
         provenance=provenance(recipe, data, calibration),
         license={"graft": "Apache-2.0", "base": base.license},
@@ -260,7 +266,7 @@ def made_alike(before: Any, now: Mapping[str, Any]) -> bool:
 
 def _told(recipe: dict[str, Any]) -> dict[str, Any]:
     """Return a path without the folders above the run's, which only this machine has."""
-    for name in ("data", "out", "start", "tuned_base"):
+    for name in ("data", "out", "start", "tuned_base", "tokenizer"):
         if (path := Path(recipe[name])).is_absolute():
             recipe[name] = str(Path(*path.parts[-2:]))
     return recipe

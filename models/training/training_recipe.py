@@ -13,6 +13,7 @@ from hamburger_edge.models.training.data.batches import Cuts
 from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.support.strict import from_mapping, read_toml
 
+PARTS = {"micro", "stop_head", "embedder", "base"}  # that may learn
 SHORTEST_ROW = 16  # slots; a row must hold a question and an answer
 
 
@@ -38,7 +39,7 @@ class Stage:
     """One stage of training: the parts that learn, the cuts, the rates."""
 
     name: str
-    learns: tuple[str, ...]  # of "micro", "stop_head", "embedder", "base"
+    learns: tuple[str, ...]  # of PARTS
     epochs: float
     learning_rate: float  # of the graft
     base_learning_rate: float = 5e-5
@@ -58,6 +59,7 @@ class Recipe:
     shape: Shape
     stages: tuple[Stage, ...]
     base_layers: tuple[int, ...] = ()  # layers of the base that are kept, numbered anew; (): all
+    tokenizer: str = ""  # tokenizer.json with the tokens of the base that are kept; "": all
     more_data: tuple[str, ...] = ()  # more folders from the same base; one named twice counts twice
     start: str = ""  # checkpoint folder or built-in name to continue, instead of a new graft
     more_starts: tuple[str, ...] = ()  # their mean with `start`; one named twice counts twice
@@ -94,6 +96,10 @@ class Recipe:
         return self.starts or ((self.tuned_base,) if self.tuned_base else ())
 
     @property
+    def own_tokenizer(self) -> Path | None:
+        return Path(self.tokenizer) if self.tokenizer else None
+
+    @property
     def rounds_base(self) -> bool:
         """Whether the base may have 16 bits throughout: no stage trains it in full."""
         return self.precision == "bf16" and 0 not in self.base_ranks
@@ -104,8 +110,6 @@ class Recipe:
         return {stage.lora_rank for stage in self.stages if "base" in stage.learns}
 
     def __post_init__(self) -> None:
-        parts = {"micro", "stop_head", "embedder", "base"}
-        known = ", ".join(sorted(parts))
         if not self.stages:
             raise ConfigError("recipe.stages: at least one [[stages]] table is needed")
         for name in ("rows", "row_slots", "judge_every", "judge_batches", "clip"):
@@ -114,42 +118,23 @@ class Recipe:
             raise ConfigError(f"recipe.row_slots must be at least {SHORTEST_ROW}, got {self.row_slots}")
         if self.step_batches < 0:
             raise ConfigError(f"recipe.step_batches must be 0 or more, got {self.step_batches}")
+        if not 0 < self.held_out < 1:
+            raise ConfigError(f"recipe.held_out must be between 0 and 1, got {self.held_out}")
+        self._check_origins()
+        for stage in self.stages:
+            _check_stage(stage)
+        self._check_base_ranks()
+
+    def _check_origins(self) -> None:
         if self.more_starts and not self.start:
             raise ConfigError("recipe.more_starts: there is no start that they could be averaged with")
         if self.tuned_base and self.start:
             raise ConfigError(
                 "recipe.tuned_base: `start` brings a base that was trained already: name one of them"
             )
-        if not 0 < self.held_out < 1:
-            raise ConfigError(f"recipe.held_out must be between 0 and 1, got {self.held_out}")
+
+    def _check_base_ranks(self) -> None:
         for stage in self.stages:
-            for name in ("epochs", "learning_rate", "base_learning_rate"):
-                _positive(f"recipe.stages {stage.name!r}: {name}", getattr(stage, name))
-            for name in ("warmup", "final_rate", "average"):
-                if not 0 <= getattr(stage, name) <= 1:
-                    raise ConfigError(
-                        f"recipe.stages {stage.name!r}: {name} must be 0 to 1, got {getattr(stage, name)}"
-                    )
-            for name in ("first_every", "micro_every", "features_every"):
-                _positive(f"recipe.stages {stage.name!r}: loss.{name}", getattr(stage.loss, name))
-            if not stage.learns:
-                raise ConfigError(f"recipe.stages {stage.name!r}: learns is empty, known are {known}")
-            if unknown := set(stage.learns) - parts:
-                raise ConfigError(
-                    f"recipe.stages {stage.name!r}: learns has {min(unknown)!r}, known are {known}"
-                )
-            if stage.lora_rank < 0:
-                raise ConfigError(
-                    f"recipe.stages {stage.name!r}: lora_rank must be 0 or more, got {stage.lora_rank}"
-                )
-            if not 0 <= stage.loss.hard <= 1:
-                raise ConfigError(
-                    f"recipe.stages {stage.name!r}: loss.hard must be 0 to 1, got {stage.loss.hard}"
-                )
-            if stage.cuts is not None:
-                _check_cuts(f"recipe.stages {stage.name!r}", stage.cuts)
-            if not (stage.loss.first or stage.loss.micro or stage.loss.features):
-                raise ConfigError(f"recipe.stages {stage.name!r}: loss has no weight above 0: give it one")
             if stage.loss.features and 0 in self.base_ranks:
                 raise ConfigError(
                     f"recipe.stages {stage.name!r}: loss.features compares with the plain base, "
@@ -160,12 +145,36 @@ class Recipe:
             raise ConfigError(f"recipe.stages: the base learns at one lora_rank throughout, got {ranks}")
 
 
+def _check_stage(stage: Stage) -> None:
+    where, known = f"recipe.stages {stage.name!r}", ", ".join(sorted(PARTS))
+    for name in ("epochs", "learning_rate", "base_learning_rate"):
+        _positive(f"{where}: {name}", getattr(stage, name))
+    for name in ("warmup", "final_rate", "average"):
+        _share(f"{where}: {name}", getattr(stage, name))
+    if not stage.learns:
+        raise ConfigError(f"{where}: learns is empty, known are {known}")
+    if unknown := set(stage.learns) - PARTS:
+        raise ConfigError(f"{where}: learns has {min(unknown)!r}, known are {known}")
+    if stage.lora_rank < 0:
+        raise ConfigError(f"{where}: lora_rank must be 0 or more, got {stage.lora_rank}")
+    _check_loss(where, stage.loss)
+    if stage.cuts is not None:
+        _check_cuts(where, stage.cuts)
+
+
+def _check_loss(where: str, loss: LossWeights) -> None:
+    for name in ("first_every", "micro_every", "features_every"):
+        _positive(f"{where}: loss.{name}", getattr(loss, name))
+    _share(f"{where}: loss.hard", loss.hard)
+    if not (loss.first or loss.micro or loss.features):
+        raise ConfigError(f"{where}: loss has no weight above 0: give it one")
+
+
 def _check_cuts(where: str, cuts: Cuts) -> None:
     if cuts.merged > 1 + 1e-9:
         raise ConfigError(f"{where}: the shares of cuts add up to {cuts.merged:g}, more than 1")
     for name in ("entropy", "random", "agreement"):
-        if not 0 <= (share := getattr(cuts, name)) <= 1:
-            raise ConfigError(f"{where}: cuts.{name} must be 0 to 1, got {share}")
+        _share(f"{where}: cuts.{name}", getattr(cuts, name))
     pairs = len(cuts.low), len(cuts.ratio)
     if pairs[0] != pairs[1] or not pairs[0]:
         raise ConfigError(f"{where}: cuts: low and ratio are rules in pairs, got {pairs[0]} and {pairs[1]}")
@@ -174,6 +183,11 @@ def _check_cuts(where: str, cuts: Cuts) -> None:
 def _positive(name: str, value: float) -> None:
     if not 0 < value < math.inf:
         raise ConfigError(f"{name} must be positive, got {value}")
+
+
+def _share(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ConfigError(f"{name} must be 0 to 1, got {value}")
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ from hamburger_edge.errors import (
 )
 from hamburger_edge.loop.backend import MicroReadout, Readout, Snapshot
 from hamburger_edge.runtimes.onnx.cache import Cache, InPlaceCache, PlacedCache
+from hamburger_edge.runtimes.onnx.machine_costs import machine_costs
 from hamburger_edge.runtimes.onnx.onnx_parts import OnnxBase, OnnxEmbedder, OnnxMicroDecoder
 from hamburger_edge.runtimes.onnx.sessions import Provider, choose_provider, open_graph
+from hamburger_edge.support.processors import usable_processors
 from hamburger_edge.support.values import among, flag, safe_repr, whole_in
 
 DEFAULT_CAPACITY = 4096
@@ -72,6 +75,9 @@ def open_bundle(
             raise
         warnings.warn(f"provider 'auto' takes the CPU: {error}", HamburgerWarning, stacklevel=3)
         backend = OnnxBackend(path, manifest, provider=choose_provider("cpu", None), **common)
+    if backend.rows_are_exact:
+        costs = machine_costs(backend, threads or usable_processors())
+        backend.info = replace(backend.info, machine_costs=costs)
     return backend, tokenizer, ChatTemplate.from_json(manifest.chat_template)
 
 
@@ -142,6 +148,12 @@ class OnnxBackend:
         if self.manifest.cache_slots:
             return PlacedCache(layout, entries)
         return InPlaceCache(layout, entries, self.provider.device, self.provider.device_id)
+
+    @property
+    def rows_are_exact(self) -> bool:
+        """Whether a row's scores depend on no other row of its call: see docs/research/quantization.md."""
+        exact = self.manifest.flavor == "fused" and self.manifest.precision.base in ("int8", "int4")
+        return exact and self.provider.name == "cpu"
 
     @property
     def slots(self) -> int:

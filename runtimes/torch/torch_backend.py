@@ -176,6 +176,7 @@ def open_checkpoint(
     checkpoint.manifest.pop("recommended_precision", None)  # no part of its identity
     answer_prefix = tuple(checkpoint.manifest.pop("answer_prefix", ()))
     edits_prompt = checkpoint.manifest.pop("edits_prompt", False)
+    tools = tuple(checkpoint.manifest.pop("tools", ()))
     index, vocab_size = checkpoint.file(DRAFT_INDEX), checkpoint.model.config.base.vocab_size
     identity = json.dumps(checkpoint.manifest, sort_keys=True).encode()
     backend = TorchBackend(
@@ -186,6 +187,7 @@ def open_checkpoint(
         certainty=from_mapping(Certainty, measured, "certainty") if measured else None,
         answer_prefix=answer_prefix,
         edits_prompt=edits_prompt,
+        tools=tools,
         draft_index=None if index is None else read_draft_index(index, vocab_size),
     )
     return backend, checkpoint.tokenizer, ChatTemplate.from_json(checkpoint.chat_template)

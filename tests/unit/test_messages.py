@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hamburger_edge.errors import InputError
+from hamburger_edge.errors import BusyError, InputError
 from hamburger_edge.model import Model
 
 HELLO = {"role": "user", "content": "hello"}
@@ -73,6 +73,62 @@ def test_answers_come_in_an_event_loop(model: Model) -> None:
 
     whole = model.generate("hello", max_tokens=20)
     assert asyncio.run(read()) == (whole.text, whole.tokens, whole.text)
+
+
+def test_tasks_wait_for_their_turn_in_order(model: Model) -> None:
+    """Two answers at once raised BusyError."""
+    texts = ["hello", "tell me more", "and why", "hello"]
+    expected = [model.generate(text, max_tokens=20).text for text in texts]
+    turns: list[int] = []
+
+    async def read(number: int) -> str:
+        if number % 2:
+            return (await model.agenerate(texts[number], max_tokens=20)).text
+        text = ""
+        async for chunk in model.astream(texts[number], max_tokens=20):
+            turns.append(number)
+            text += chunk.text
+        return text
+
+    async def read_all() -> list[str]:
+        return await asyncio.gather(*map(read, range(len(texts))))
+
+    assert asyncio.run(read_all()) == expected
+    assert turns == sorted(turns)
+    assert len(set(turns)) == 2
+
+
+def test_messages_of_one_conversation_wait_for_each_other(model: Model) -> None:
+    chat, alone = model.chat(max_tokens=20), model.chat(max_tokens=20)
+
+    async def read(text: str) -> str:
+        return "".join([chunk.text async for chunk in chat.asend(text)])
+
+    async def read_all() -> list[str]:
+        return await asyncio.gather(read("hello"), read("more"))
+
+    answers = asyncio.run(read_all())
+    assert answers == [alone.send(text).result().text for text in ("hello", "more")]
+    assert chat.messages == alone.messages
+
+
+def test_cancelled_task_leaves_the_queue(model: Model) -> None:
+    """A task in the middle of its own answer gets an error, because it would wait for itself."""
+
+    async def ask() -> str:
+        first = model.astream("hello", max_tokens=5000, ignore_eos=True)
+        await anext(first)
+        with pytest.raises(BusyError, match="this task"):
+            await model.agenerate("hello", max_tokens=3)
+        waiting = [asyncio.create_task(model.agenerate("hello", max_tokens=3)) for _ in range(2)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await first.aclose()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting[0]
+        return (await waiting[1]).text
+
+    assert asyncio.run(ask()) == model.generate("hello", max_tokens=3).text
 
 
 def test_cancelling_the_task_cancels_the_answer(model: Model) -> None:

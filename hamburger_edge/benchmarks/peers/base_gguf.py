@@ -17,10 +17,10 @@ FAMILIES = ("gemma3",)  # their files store a weight as our layers have it
 def own_gguf(checkpoint: Checkpoint) -> Path:
     """Return the GGUF file that a checkpoint's base was read from."""
     reference = checkpoint.manifest["base"]
-    if reference.get("layers"):
+    if reference.get("layers") or reference.get("cut_vocabulary"):
         raise InputError(
-            f"{checkpoint.path}: drops layers of its base, which the base's GGUF file has: compare with "
-            "another contender"
+            f"{checkpoint.path}: drops layers or tokens of its base, which the base's GGUF file has: "
+            "compare with another contender"
         )
     path = base_folder(reference["name"]) if reference["kind"] == "fetch" else Path(reference.get("path", ""))
     files = sorted(path.glob("*.gguf")) if path.is_dir() else [path]

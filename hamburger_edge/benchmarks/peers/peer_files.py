@@ -167,7 +167,6 @@ def gguf(source: Source) -> Path:
     from hamburger_edge.benchmarks.peers import base_gguf
     from hamburger_edge.export.gguf.tensors import make_gguf_plan
     from hamburger_edge.export.gguf.writer import BASE, check_supported, write_gguf
-    from hamburger_edge.export.quantization.activations import Calibration
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
     precision = source.gguf_precision or source.precision
@@ -187,7 +186,7 @@ def gguf(source: Source) -> Path:
         model.config = dataclasses.replace(model.config, position_rule="slot")
         check_supported(model.config)
         plain = dataclasses.replace(checkpoint, model=model)
-        write_gguf(plain, folder, plan=make_gguf_plan(precision), calibration=Calibration(None))
+        write_gguf(plain, folder, plan=make_gguf_plan(precision))
         for other in set(folder.iterdir()) - {folder / BASE}:
             other.unlink()
 

@@ -18,7 +18,7 @@ from hamburger_edge.benchmarks.speed.interleave import all_ratios
 from hamburger_edge.benchmarks.speed.our_speed import PLAIN
 from hamburger_edge.benchmarks.speed.running import Measured, Members, Running, Start, duration, start
 from hamburger_edge.benchmarks.speed.speed_plan import RUNTIMES, BenchPlan, full, pairs
-from hamburger_edge.benchmarks.speed.speed_report import SpeedReport, result
+from hamburger_edge.benchmarks.speed.speed_report import SpeedReport, SpeedRow
 from hamburger_edge.errors import HamburgerError
 from hamburger_edge.evaluation import machine
 from hamburger_edge.support.progress import Progress, no_progress
@@ -70,7 +70,7 @@ class Bench:
             precision=self.source.precision,
             threads=self.source.threads,
             results=[
-                result(
+                SpeedRow.of(
                     name,
                     turns[name],
                     running.facts[program],

@@ -26,14 +26,14 @@ def _speed(plots: Any, report: SpeedReport) -> Any:
     figure = plots.figure(**SHAPE)
     axes = figure.add_subplot()
     rows = report.results[::-1]
-    medians = [row["decode_tps"]["median"] for row in rows]
-    lower = [row["decode_tps"]["median"] - row["decode_tps"]["q1"] for row in rows]
-    upper = [row["decode_tps"]["q3"] - row["decode_tps"]["median"] for row in rows]
-    colours = [OURS if "@" in row["name"] else THEIRS for row in rows]
-    labels = [f"{row['name']} ({row['precision']})" for row in rows]
+    medians = [row.decode_tps.median for row in rows]
+    lower = [row.decode_tps.median - row.decode_tps.q1 for row in rows]
+    upper = [row.decode_tps.q3 - row.decode_tps.median for row in rows]
+    colours = [OURS if "@" in row.name else THEIRS for row in rows]
+    labels = [f"{row.name} ({row.precision})" for row in rows]
     axes.barh(labels, medians, xerr=[lower, upper], color=colours, ecolor="#333333", capsize=2)
     for bar, row in enumerate(rows):
-        end = row["decode_tps"]["q3"]
+        end = row.decode_tps.q3
         axes.annotate(f" {medians[bar]:.0f}", (end, bar), va="center", fontsize=8)
     axes.set_xlabel(f"tokens/s, {report.base}, {report.threads} threads: median and quartiles")
     axes.margins(x=0.1)
@@ -66,27 +66,27 @@ def _length(plots: Any, report: SpeedReport) -> Any:
 
 def _compression(plots: Any, report: SpeedReport) -> Any:
     """Nats per token under the plain base against tokens per step. The dashed line is plain decoding."""
-    scored = [row for row in report.results if row["nll"] is not None]
+    scored = [row for row in report.results if row.nll is not None]
     if not scored:
         return None
     figure = plots.figure(**SHAPE)
     axes = figure.add_subplot()
     for runtime, colour in (("onnx", OURS), ("llamacpp", "#35618f")):
-        rows = [row for row in scored if row["name"].split("@")[0] == runtime]
+        rows = [row for row in scored if row.name.split("@")[0] == runtime]
         for row in rows:
-            if row["name"].endswith(f"@{PLAIN}"):
-                axes.axhline(row["nll"], color=colour, linestyle="--", linewidth=1)
+            if row.name.endswith(f"@{PLAIN}"):
+                axes.axhline(row.nll, color=colour, linestyle="--", linewidth=1)
             axes.annotate(
-                row["name"].split("@")[1],
-                (row["tokens_per_step"], row["nll"]),
+                row.name.split("@")[1],
+                (row.tokens_per_step, row.nll),
                 textcoords="offset points",
                 xytext=(5, 5),
                 fontsize=8,
             )
         if rows:
             for style, verified in (("o-", False), ("s", True)):
-                some = [row for row in rows if row["name"].endswith(VERIFY) == verified]
-                points = [row["tokens_per_step"] for row in some], [row["nll"] for row in some]
+                some = [row for row in rows if row.name.endswith(VERIFY) == verified]
+                points = [row.tokens_per_step for row in some], [row.nll for row in some]
                 axes.plot(*points, style, color=colour, label=None if verified else runtime)
     axes.set_xlabel("tokens a step")
     axes.set_ylabel("nats a token under the plain base")

@@ -18,13 +18,84 @@ from hamburger_edge.support.tables import number, pipes, table
 
 
 @dataclass(frozen=True)
+class SpeedRow:
+    """The measurements of one program with one setting; None: not measured, or it has no such part."""
+
+    name: str
+    precision: str
+    answers: int
+    decode_tps: Spread
+    prefill_tps: float
+    ttft_s: float
+    tokens_per_step: float
+    macro_ms: float
+    micro_ms: float | None
+    host_share: float | None  # of the time, outside the model's calls
+    peak_rss_mb: float | None
+    load_s: float
+    kv_bytes_per_token: float
+    weight_bytes_per_token: float
+    bandwidth_share: float  # of the memory's: weights read per second
+    nll: float | None = None  # nats per token under the plain base
+    agreement: float | None = None  # tokens that the plain base chooses as well
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        turns: Sequence[TimedTurn],
+        facts: Facts,
+        weights: WeightBytes,
+        usage: tuple[float, float | None],
+        speed: Mapping[str, float],
+        score: tuple[float, float] | None = None,
+    ) -> SpeedRow:
+        """`usage`: load time in seconds, peak memory in MB. `speed`: memory bandwidths."""
+        decode = Spread.of(turn.decode_tps for turn in turns)
+        tokens = sum(len(turn.tokens) for turn in turns)
+        weight_bytes = _weight_bytes_per_token(turns, weights)
+        micro_s = [turn.micro_s / turn.micro_steps for turn in turns if turn.micro_steps]
+        host = [t.host_s / (t.ttft_s + t.decode_s) for t in turns if t.host_s is not None]
+        return cls(
+            name=name,
+            precision=facts.precision,
+            answers=len(turns),
+            decode_tps=decode,
+            prefill_tps=median(turn.prefill_tps for turn in turns),
+            ttft_s=median(turn.ttft_s for turn in turns),
+            tokens_per_step=tokens / max(1, sum(turn.steps for turn in turns)),
+            macro_ms=1000 * median(turn.macro_step_s for turn in turns),
+            micro_ms=1000 * median(micro_s) if micro_s else None,
+            host_share=median(host) if host else None,
+            peak_rss_mb=usage[1],
+            load_s=usage[0],
+            kv_bytes_per_token=facts.kv_bytes_per_slot * sum(turn.slots for turn in turns) / max(1, tokens),
+            weight_bytes_per_token=weight_bytes,
+            bandwidth_share=weight_bytes * decode.median / speed["memory_bytes_per_s"],
+            nll=None if score is None else score[0],
+            agreement=None if score is None else score[1],
+        )
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SpeedRow:
+        return cls(**{**data, "decode_tps": Spread(**data["decode_tps"])})
+
+
+def _weight_bytes_per_token(turns: Sequence[TimedTurn], weights: WeightBytes) -> float:
+    """Return the bytes of weights that decoding reads, per token after the first group."""
+    bases, micros = sum(turn.base_calls for turn in turns), sum(turn.micro_steps for turn in turns)
+    read = bases * weights.macro + micros * weights.micro + sum(turn.merged for turn in turns) * weights.embed
+    return read / max(1, sum(len(turn.tokens) - turn.first_tokens for turn in turns))
+
+
+@dataclass(frozen=True)
 class SpeedReport:
     machine: dict[str, Any]
     versions: dict[str, str]
     base: str
     precision: str
     threads: int
-    results: list[dict[str, Any]]
+    results: list[SpeedRow]
     ratios: list[dict[str, Any]]
     skipped: list[dict[str, str]]
     # points {"name", "tokens", "ms_per_token", "kv_bytes"}; ms_per_token: mean since the previous point
@@ -32,46 +103,6 @@ class SpeedReport:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def result(
-    name: str,
-    turns: Sequence[TimedTurn],
-    facts: Facts,
-    weights: WeightBytes,
-    usage: tuple[float, float | None],
-    speed: Mapping[str, float],
-    score: tuple[float, float] | None = None,
-) -> dict[str, Any]:
-    """Return one result row. `usage`: load time in seconds, peak memory in MB. `speed`: memory bandwidths."""
-    decode = Spread.of(turn.decode_tps for turn in turns)
-    tokens = sum(len(turn.tokens) for turn in turns)
-    later = sum(len(turn.tokens) - turn.first_tokens for turn in turns)  # tokens after the first group
-    bases, micros = sum(turn.base_calls for turn in turns), sum(turn.micro_steps for turn in turns)
-    stepped = [turn.micro_s / turn.micro_steps for turn in turns if turn.micro_steps]
-    read = bases * weights.macro + micros * weights.micro
-    read += sum(turn.merged for turn in turns) * weights.embed
-    bytes_per_token = read / max(1, later)
-    hosts = [t.host_s / (t.ttft_s + t.decode_s) for t in turns if t.host_s is not None]
-    return {
-        "name": name,
-        "precision": facts.precision,
-        "answers": len(turns),
-        "decode_tps": decode.to_json(),
-        "prefill_tps": median(turn.prefill_tps for turn in turns),
-        "ttft_s": median(turn.ttft_s for turn in turns),
-        "tokens_per_step": tokens / max(1, sum(turn.steps for turn in turns)),
-        "macro_ms": 1000 * median(turn.macro_step_s for turn in turns),
-        "micro_ms": 1000 * median(stepped) if stepped else None,
-        "host_share": median(hosts) if hosts else None,
-        "peak_rss_mb": usage[1],
-        "load_s": usage[0],
-        "kv_bytes_per_token": facts.kv_bytes_per_slot * sum(turn.slots for turn in turns) / max(1, tokens),
-        "weight_bytes_per_token": bytes_per_token,
-        "bandwidth_share": bytes_per_token * decode.median / speed["memory_bytes_per_s"],
-        "nll": None if score is None else score[0],
-        "agreement": None if score is None else score[1],
-    }
 
 
 # Columns of the two tables for the terminal, and of the one in Markdown with its own heads.
@@ -101,27 +132,27 @@ MARKDOWN = {
 }
 
 
-def _cells(row: Mapping[str, Any], none: str = "-") -> dict[str, str]:
-    """Return a result row as texts, by the heads for the terminal."""
-    decode = row["decode_tps"]
+def _cells(row: SpeedRow, none: str = "-") -> dict[str, str]:
+    """Return a row as texts, by the heads for the terminal."""
+    decode = row.decode_tps
     return {
-        "": row["name"],
-        "stored": row["precision"],
-        "decode tok/s": f"{decode['median']:.1f}",
-        "(quartiles)": f"{decode['q1']:.1f}-{decode['q3']:.1f}",
-        "tok/step": f"{row['tokens_per_step']:.2f}",
-        "macro ms": f"{row['macro_ms']:.2f}",
-        "micro ms": number(row["micro_ms"], ".2f", none),
-        "host": number(row["host_share"], ".1%", none),
-        "prefill tok/s": f"{row['prefill_tps']:.0f}",
-        "first s": f"{row['ttft_s']:.3f}",
-        "peak MB": number(row["peak_rss_mb"], ".0f", none),
-        "load s": f"{row['load_s']:.2f}",
-        "KV B/token": f"{row['kv_bytes_per_token']:.0f}",
-        "weights MB/token": f"{row['weight_bytes_per_token'] / 1e6:.1f}",
-        "bandwidth": f"{row['bandwidth_share']:.0%}",
-        "nats/token": number(row["nll"], ".3f"),
-        "as base": number(row["agreement"], ".1%"),
+        "": row.name,
+        "stored": row.precision,
+        "decode tok/s": f"{decode.median:.1f}",
+        "(quartiles)": f"{decode.q1:.1f}-{decode.q3:.1f}",
+        "tok/step": f"{row.tokens_per_step:.2f}",
+        "macro ms": f"{row.macro_ms:.2f}",
+        "micro ms": number(row.micro_ms, ".2f", none),
+        "host": number(row.host_share, ".1%", none),
+        "prefill tok/s": f"{row.prefill_tps:.0f}",
+        "first s": f"{row.ttft_s:.3f}",
+        "peak MB": number(row.peak_rss_mb, ".0f", none),
+        "load s": f"{row.load_s:.2f}",
+        "KV B/token": f"{row.kv_bytes_per_token:.0f}",
+        "weights MB/token": f"{row.weight_bytes_per_token / 1e6:.1f}",
+        "bandwidth": f"{row.bandwidth_share:.0%}",
+        "nats/token": number(row.nll, ".3f"),
+        "as base": number(row.agreement, ".1%"),
     }
 
 
@@ -129,7 +160,7 @@ def tables(report: SpeedReport) -> str:
     """Return the report as tables for the terminal."""
     machine, parts = report.machine, []
     memory = machine["memory_bytes_per_s"] / 1e9
-    answers = report.results[0]["answers"]  # equal for all: failed programs are left out
+    answers = report.results[0].answers  # equal for all: failed programs are left out
     parts.append(
         f"{report.base} at {report.precision}, {machine['cpu']}, threads: {report.threads}, "
         f"answers of each: {answers}\n"
@@ -172,10 +203,10 @@ def _length_rows(curve: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 def markdown(report: Mapping[str, Any]) -> str:
     """Return the Markdown tables of docs/research/speed.md from the JSON report."""
     rows: list[tuple[str, ...]] = [tuple(MARKDOWN.values())]
-    for row in report["results"]:
+    for row in map(SpeedRow.from_json, report["results"]):
         cells = _cells(row, none="") | {
-            "": f"`{row['name']}`",
-            "decode tok/s": spread(row["decode_tps"], ".1f"),
+            "": f"`{row.name}`",
+            "decode tok/s": spread(row.decode_tps.to_json(), ".1f"),
         }
         rows.append(tuple(cells[head] for head in MARKDOWN))
     parts = [rows, ratio_rows(report["ratios"]), _length_rows(report["curve"])]

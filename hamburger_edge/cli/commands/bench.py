@@ -59,6 +59,9 @@ def run(options: argparse.Namespace) -> None:
                 f"{flag} {'does not go with' if whole else 'is of whole requests: give'}  --prompts"
             )
     check_file(options.report)
+    if options.costs:
+        _costs(options)
+        return
     if options.against and not options.peers:
         raise InputError("--against is for other programs: add  --peers")
     for flag, needs in (("--peers", options.peers), ("--prompts", whole)):
@@ -156,6 +159,15 @@ def _requests(options: argparse.Namespace) -> None:
         report = bench.run(programs(plan, manifest, _peers(options)))
     report = replace(report, base=manifest.base.name)
     _show(options, report, tables(report))
+
+
+def _costs(options: argparse.Namespace) -> None:
+    from hamburger_edge.benchmarks.speed.call_times import time_bundle
+
+    if options.bundle is None:
+        raise InputError("give a BUNDLE")
+    report = time_bundle(bundle_of(options.bundle), _threads(options))
+    show_report(options, report.to_json(), report.text())
 
 
 def _serving(options: argparse.Namespace) -> None:
@@ -323,6 +335,11 @@ COMMAND = Command(
             help="of whole requests: a mode, or one with its confidence as verify-0.8 (repeatable; default: "
             "what the model recommends, plain, merge at 0.95, 0.9 and 0.8, verify; with a schema what it "
             "recommends, or merge-0.8)",
+        ),
+        option(
+            "--costs",
+            action="store_true",
+            help="the time of a call by its rows, and what drafts cost on this machine",
         ),
         option(
             "--serve",

@@ -40,6 +40,8 @@ def converse(model: Model, *, system: str | None, show_steps: bool, **options: U
         sys.stdin.reconfigure(errors="surrogateescape")
     if interactive:
         print(f"{model.info.backend} {model.info.provider} {model.info.precision}    {HELP}")
+        if model.template.is_task:
+            print("a model of one task: it answers each message on its own")
     while True:
         try:
             text = input("\n> " if interactive else "")

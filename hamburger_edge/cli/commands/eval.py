@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.commands._training import CLUSTER, cluster
-from hamburger_edge.cli.options import JSON, REPORT, RUNTIME, bundle_of, runtime_options
+from hamburger_edge.cli.options import (
+    JSON,
+    OFF_TOPIC,
+    REPORT,
+    RUNTIME,
+    WANTED_RIGHT,
+    bundle_of,
+    runtime_options,
+)
 from hamburger_edge.cli.outputs import check_file, check_folder, show_report
 from hamburger_edge.errors import InputError, require
 from hamburger_edge.loading import load
@@ -33,9 +41,14 @@ def run(options: argparse.Namespace) -> None:
     if options.recommend:
         _recommend(options)
         return
-    for flag, wanted in (("checkpoint", "--recommend or --certainty"), ("points", "--recommend")):
+    for flag, wanted in (
+        ("checkpoint", "--recommend or --certainty"),
+        ("points", "--recommend"),
+        ("off_topic", "--certainty"),
+        ("right", "--certainty"),
+    ):
         if getattr(options, flag) is not None:
-            raise InputError(f"--{flag} is for {wanted}: add that, or leave it out")
+            raise InputError(f"--{flag.replace('_', '-')} is for {wanted}: add that, or leave it out")
     from hamburger_edge.evaluation.checks import BUILT_IN, read_prompts
     from hamburger_edge.evaluation.quality import QUICK, EvalPlan, quick
     from hamburger_edge.evaluation.quality_tables import tables
@@ -76,9 +89,11 @@ def _recommend(options: argparse.Namespace) -> None:
     )
     from hamburger_edge.models.checkpoints.facts import check_checkpoint
 
-    for flag in ("reference", "temperature", "seed", "plot"):
+    for flag in ("reference", "temperature", "seed", "plot", "off_topic", "right"):
         if getattr(options, flag) is not None:
-            raise InputError(f"--{flag} has no part in --recommend, which decodes greedily: leave it out")
+            raise InputError(
+                f"--{flag.replace('_', '-')} has no part in --recommend, which decodes greedily: leave it out"
+            )
     if options.ray is not None:
         raise InputError("--ray has no part in --recommend, which measures time: leave it out")
     if options.quick or len(options.bundle) != 1 or options.backend == "all":
@@ -102,7 +117,7 @@ def _recommend(options: argparse.Namespace) -> None:
             found = find_recommendation(
                 model, requests, checked, plan, max_tokens=most, kept=kept, progress=progress
             )
-    _store(options, found, bundle, checkpoint, recommended=found.best)
+    _store(options, found.to_json(), str(found), bundle, checkpoint, recommended=found.best)
     for file in kept_files(kept):  # the report is written
         file.unlink(missing_ok=True)
 
@@ -111,6 +126,8 @@ def _certainty(options: argparse.Namespace) -> None:
     """Fit the certainty, and write it into the bundle and into --checkpoint if given."""
     from hamburger_edge.bundle.reading import load_manifest
     from hamburger_edge.evaluation.certainty_fit import measure_certainty, read_questions
+    from hamburger_edge.evaluation.certainty_report import RIGHT
+    from hamburger_edge.evaluation.off_topic import read_off_topic
     from hamburger_edge.evaluation.recommending import CHECKABLE
     from hamburger_edge.models.checkpoints.facts import check_checkpoint
 
@@ -123,18 +140,31 @@ def _certainty(options: argparse.Namespace) -> None:
     load_manifest(bundle)
     checkpoint = None if options.checkpoint is None else check_checkpoint(Path(options.checkpoint))
     questions, judge = read_questions(options.prompts or CHECKABLE)
+    off_topic = [] if options.off_topic is None else read_off_topic(options.off_topic)[: len(questions)]
+    right = RIGHT if options.right is None else number_in("--right", options.right, 0, 100, above=True)
     check_file(options.report)
     with ProgressBar() as progress:
         progress("loading", 0, 0)
         with load(bundle, options.backend, **runtime_options(options)) as model:
             found = measure_certainty(
-                model, questions, judge, max_tokens=options.max_tokens, progress=progress
+                model,
+                questions,
+                judge,
+                off_topic=off_topic,
+                max_tokens=options.max_tokens,
+                progress=progress,
             )
-    _store(options, found, bundle, checkpoint, certainty=found.certainty)
+    shown = found.to_json(right), found.text(right)
+    _store(options, *shown, bundle, checkpoint, certainty=found.certainty)
 
 
 def _store(
-    options: argparse.Namespace, found: Any, bundle: Path, checkpoint: Path | None, **facts: Any
+    options: argparse.Namespace,
+    report: dict[str, Any],
+    text: str,
+    bundle: Path,
+    checkpoint: Path | None,
+    **facts: Any,
 ) -> None:
     """Write measured facts into the bundle and the checkpoint, if there is one, and show the report."""
     from hamburger_edge.evaluation.recommending import tell_bundle, tell_checkpoint
@@ -144,7 +174,7 @@ def _store(
     if checkpoint is not None:
         tell_checkpoint(checkpoint, **facts)
         written.append(str(checkpoint))
-    show_report(options, found.to_json(), f"{found}\nwritten into {' and '.join(written)}")
+    show_report(options, report, f"{text}\nwritten into {' and '.join(written)}")
 
 
 def _merging(confidences: tuple[float, ...]) -> tuple[float, ...]:
@@ -264,6 +294,8 @@ COMMAND = Command(
             help="with --recommend or --certainty: write the result into this checkpoint's folder too, so "
             "that its bundles have it",
         ),
+        OFF_TOPIC,
+        WANTED_RIGHT,
         option("--quick", action="store_true", help="two prompts of a kind, 48 tokens, confidence 0.8"),
         JSON,
         REPORT,
@@ -275,6 +307,7 @@ COMMAND = Command(
         "hamburger-edge eval my-checkpoint fp32-bundle int8-bundle int4-bundle --reference my-checkpoint",
         "hamburger-edge eval bundle --recommend",
         "hamburger-edge eval bundle --certainty --prompts questions.jsonl --checkpoint my-checkpoint",
+        "hamburger-edge eval bundle --certainty --prompts questions.jsonl --off-topic builtin --right 98",
         "hamburger-edge eval bundle --ray local --workers 4",
         "hamburger-edge eval bundle --prompts questions.jsonl --report quality.json --plot pictures",
     ),
@@ -294,5 +327,6 @@ COMMAND = Command(
     "--certainty asks the prompts of --prompts as the model recommends: those with a check, or lines of\n"
     '{"prompt": TEXT, "answer": TEXT}. Every second answer fits the coefficients that turn an answer\'s\n'
     "likelihood into the probability that it is right, the others judge them. Take prompts that trained\n"
-    "nothing, at least 100.",
+    "nothing, at least 100. --off-topic sentences, at most as many as prompts, fit as wrong answers with a\n"
+    "tenth of the prompts' weight; the table lists the share of them that passes.",
 )

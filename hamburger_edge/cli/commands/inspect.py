@@ -11,8 +11,16 @@ from hamburger_edge.cli.outputs import print_json
 
 def run(options: argparse.Namespace) -> None:
     from hamburger_edge.bundle.inspection import describe, show
+    from hamburger_edge.bundle.licences import licences_json, licences_text
 
-    facts = describe(bundle_of(options.bundle), cache_slots=options.cache_slots)
+    bundle = bundle_of(options.bundle)
+    if options.licences:
+        if options.json:
+            print_json(licences_json(bundle))
+        else:
+            print(licences_text(bundle))
+        return
+    facts = describe(bundle, cache_slots=options.cache_slots)
     if options.json:
         print_json(facts)
     else:
@@ -31,8 +39,14 @@ COMMAND = Command(
             metavar="SLOTS",
             help="memory for so many slots (default 4096, or what the bundle can have)",
         ),
+        option(
+            "--licences",
+            action="store_true",
+            help="print the licences that an app with this bundle has to show: those of the model and of the "
+            "installed packages that run it",
+        ),
         JSON,
     ),
-    examples=("hamburger-edge inspect bundle", "hamburger-edge inspect tiny --json"),
+    examples=("hamburger-edge inspect bundle", "hamburger-edge inspect tiny --licences"),
     run=run,
 )

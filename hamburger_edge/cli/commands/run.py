@@ -5,11 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 
+from hamburger_edge.chat.stream import Stream
 from hamburger_edge.cli.answers import GroupPainter, cut_line, stats_line
 from hamburger_edge.cli.command import Command, option
-from hamburger_edge.cli.options import ANSWER, BUNDLE, JSON, RUNTIME, answer_options, open_model
+from hamburger_edge.cli.options import (
+    ANSWER,
+    BUNDLE,
+    JSON,
+    RUNTIME,
+    answer_options,
+    open_model,
+    read_option_json,
+)
 from hamburger_edge.cli.outputs import print_json
 from hamburger_edge.errors import InputError
+from hamburger_edge.model import Model
 from hamburger_edge.support.terminal import interruptible, is_terminal, note
 
 # Statistics in the output of `run --json`.
@@ -27,7 +37,7 @@ STATS = (
 )
 
 
-UNSURE = 3  # exit code of an answer below --min-certainty
+UNSURE = 3  # exit code of an unsure answer
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,17 +45,23 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("--raw takes the prompt as it is: leave --system out")
     prompt: str | bytes = sys.stdin.buffer.read() if options.prompt == "-" else options.prompt
     with open_model(options) as model:
+        if options.as_calls:
+            return _print_calls(model, prompt, options)
         stream = model.stream(prompt, raw=options.raw, system=options.system, **answer_options(options))
         painter = GroupPainter(is_terminal(sys.stdout)) if options.show_steps else None
+        held = (
+            model.info.edits_prompt and not painter
+        )  # an unsure correction prints the prompt's text instead
         with stream, interruptible(stream.cancel):
             for chunk in stream:
-                if not options.json:
+                if not options.json and not held:
                     text = painter.paint(chunk.text, len(chunk.tokens)) if painter else chunk.text
                     print(text, end="", flush=True)
         if stream.finish_reason == "cancelled":
             raise KeyboardInterrupt
         if options.json:
             info = model.info
+            reports_unsure = options.min_certainty is not None or stream.unsure
             facts = {
                 **stream.stats.to_json(),
                 "provider": info.provider,
@@ -59,20 +75,45 @@ def run(options: argparse.Namespace) -> int:
                     "finish_reason": stream.finish_reason,
                     **({} if stream.complete is None else {"complete": stream.complete}),
                     **({} if stream.certainty is None else {"certainty": stream.certainty}),
-                    **({} if options.min_certainty is None else {"unsure": stream.unsure}),
+                    **({"unsure": stream.unsure} if reports_unsure else {}),
                     "stats": {name: facts[name] for name in STATS},
                 }
             )
             return UNSURE if stream.unsure else 0
-        print(flush=True)
-        for line in (painter and painter.line(), cut_line(stream, model.info)):
+        print(stream.text if held else "", flush=True)
+        for line in (painter and painter.line(), cut_line(stream, model.info), unsure_line(stream, options)):
             if line:
                 note(line)
-        if stream.unsure:
-            note(f"unsure: the answer's certainty is {stream.certainty:.3g}, below {options.min_certainty:g}")
         if options.show_steps or options.stats:
             note(stats_line(stream.stats))
         return UNSURE if stream.unsure else 0
+
+
+def unsure_line(stream: Stream, options: argparse.Namespace) -> str | None:
+    if not stream.unsure:
+        return None
+    original = "; the text is the prompt's own" if stream.reverted else ""
+    if options.min_certainty is None:
+        return f"unsure: the answer was cut or repeats itself{original}"
+    limit = f"below {options.min_certainty:g}{original}"
+    return f"unsure: the answer's certainty is {stream.certainty or 0:.3g}, {limit}"
+
+
+def _print_calls(model: Model, prompt: str | bytes, options: argparse.Namespace) -> int:
+    """Print the calls as a JSON list."""
+    if options.raw or options.show_steps:
+        raise InputError("--calls prints calls of a prompt: leave --raw and --show-steps out")
+    names = None if options.names is None else read_option_json("--names", options.names)
+    with interruptible(model.cancel):
+        calls = model.call(prompt, names=names, system=options.system, **answer_options(options))
+    certainty = [{} if call.certainty is None else {"certainty": call.certainty} for call in calls]
+    parts = zip(calls, certainty, strict=True)
+    print_json([{"name": call.name, "arguments": call.arguments, **more} for call, more in parts])
+    least = options.min_certainty
+    unsure = least is not None and any((call.certainty or 0.0) < least for call in calls)
+    if unsure:
+        note(f"unsure: the calls' certainty is {calls[0].certainty:.3g}, below {least:g}")
+    return UNSURE if unsure else 0
 
 
 COMMAND = Command(
@@ -83,13 +124,26 @@ COMMAND = Command(
         option("prompt", metavar="PROMPT", help="the prompt, or - to read it from standard input"),
         *RUNTIME,
         *ANSWER,
+        option(
+            "--calls",
+            dest="as_calls",
+            action="store_true",
+            help="print the calls of a model with tools, as a JSON list",
+        ),
+        option(
+            "--names",
+            rare=True,
+            metavar="FILE|TEXT",
+            help='with --calls: allowed values of arguments, as JSON: {"area": ["Kitchen", "Hall"]}',
+        ),
         option("--raw", action="store_true", help="no chat template: go on with the prompt as it is"),
         option(
             "--min-certainty",
             type=float,
             metavar="P",
             help=f"an answer that is right with a lower probability ends with exit code {UNSURE} and a note "
-            "on standard error (0 to 1; for models whose certainty was measured)",
+            "on standard error (0 to 1; for models whose certainty was measured). A correction is then the "
+            "prompt's own text",
         ),
         option("--stats", action="store_true", help="print speed and compression at the end"),
         JSON,

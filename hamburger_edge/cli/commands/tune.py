@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.commands._training import require_training
-from hamburger_edge.cli.options import JSON, REPORT
+from hamburger_edge.cli.options import JSON, OFF_TOPIC, REPORT, WANTED_RIGHT
 from hamburger_edge.cli.outputs import check_file, show_report
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.terminal import ProgressBar, note
@@ -77,16 +77,21 @@ def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     given = {
         "examples": options.examples,
+        "lines": options.lines,
         "base": options.base,
         "held_out": options.held_out,
+        "tools": options.tools,
         "template": options.template,
         "judge": options.judge,
+        "off_topic": options.off_topic,
+        "right": options.right,
         "precision": options.precision,
         "edits_prompt": True if options.edits_prompt else None,
         "calibration_text": False if options.no_calibration_text else None,
         "tune_base": False if options.no_tune_base else None,
         "full": True if options.full else None,
         "layers": options.layers,
+        "tokens": options.tokens,
         "augment": options.augment,
         "more_answers": options.more_answers,
     }
@@ -94,7 +99,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 
 
 DEFAULT_BASE = "smollm2-135m"
-FREE = ("judge", "precision", "edits_prompt", "calibration_text")  # change no training
+FREE = ("judge", "precision", "edits_prompt", "calibration_text", "right")  # change no training
 
 COMMAND = Command(
     name="tune",
@@ -104,7 +109,14 @@ COMMAND = Command(
             "examples",
             nargs="?",
             metavar="EXAMPLES",
-            help="JSON lines of prompt and answer, or of messages; CSV; Parquet",
+            help="JSON lines of prompt and answer (with tools: and calls), or of messages; CSV; Parquet; or "
+            "a command that writes JSON lines, always the same",
+        ),
+        option(
+            "--lines",
+            type=int,
+            metavar="N",
+            help="number of lines to read from a command, which may write without end (default 100000)",
         ),
         option("-o", "--output", required=True, metavar="CHECKPOINT", help="folder to write at the end"),
         option(
@@ -112,6 +124,12 @@ COMMAND = Command(
             metavar="BASE",
             help="smollm2-135m (default), gemma-3-270m, a model tuned elsewhere as a Hugging Face folder or "
             "GGUF file, or hf:ORG/NAME[@REVISION]",
+        ),
+        option(
+            "--tools",
+            metavar="FILE",
+            help="functions that the answers call: JSON in OpenAI's form or JSON Schema's, or a Python file "
+            "of functions and Pydantic models (default: `tools` in the examples, if they have any)",
         ),
         option("--held-out", metavar="FILE", help="examples to judge by (default: one in twenty prompts)"),
         option(
@@ -129,6 +147,13 @@ COMMAND = Command(
             metavar="N",
             help="keep N layers of the base, with the first and the last one, and drop those that change the "
             "examples least (default: all)",
+        ),
+        option(
+            "--tokens",
+            type=int,
+            metavar="N",
+            help="keep N tokens of the base's vocabulary: those that the examples need, and frequent ones; "
+            "any text can still be written (default: all)",
         ),
         option(
             "--augment",
@@ -151,10 +176,12 @@ COMMAND = Command(
         option(
             "--judge",
             metavar="NAME|COMMAND",
-            help="exact, fields (of JSON), distance, or a command that reads lines of prompt, expected and "
-            "answer and writes a number from 0 to 1 for each (default: fields where all answers are objects, "
-            "else exact)",
+            help="exact, fields (of JSON), distance, calls, or a command that reads lines of prompt, "
+            "expected and answer and writes a number from 0 to 1 for each (default: calls with tools, fields "
+            "where all answers are objects, else exact)",
         ),
+        OFF_TOPIC,
+        WANTED_RIGHT,
         option(
             "--precision",
             choices=["int4", "int8", "fp16", "fp32"],
@@ -179,8 +206,11 @@ COMMAND = Command(
     ),
     examples=(
         "hamburger-edge tune commands.jsonl -o my-commands",
+        "hamburger-edge tune commands.jsonl -o my-commands --tools tools.json",
         "hamburger-edge tune commands.csv -o my-commands --minutes 30 --held-out checked.csv",
         "hamburger-edge tune letters.jsonl -o my-letters --judge 'python judge.py'",
+        "hamburger-edge tune 'python mistakes.py' -o my-proofreader --lines 50000",
+        "hamburger-edge tune commands.jsonl -o my-commands --off-topic builtin",
         "hamburger-edge tune commands.jsonl -o my-commands --base ./my-tuned-model --no-tune-base",
     ),
     run=run,
@@ -190,7 +220,11 @@ COMMAND = Command(
         "A run that was stopped or killed goes on where it was; the recipe it chose stands in the working\n"
         "folder. The checkpoint recommends the fastest setting that was shown, on prompts held out, to lose\n"
         "less than one answer in a hundred. That takes some 560 prompts; with fewer it recommends nothing,\n"
-        "and decodes in verify mode."
+        "and decodes in verify mode.\n"
+        "\n"
+        "Prompts that neither trained nor judged calibrate the certainty of answers; the held-out ones show\n"
+        "how often answers are right above each certainty. --off-topic sentences fit, too. If an example\n"
+        'has an answer without content, such as {"intent": "none"} or [], they also train with it.'
     ),
     extra="train",
 )

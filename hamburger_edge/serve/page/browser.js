@@ -1,7 +1,9 @@
 // The page in which the model runs in the browser: a conversation with the model in worker.js, and what its steps
 // were like. No library, no build.
 
-import { at, dial, dialled, follow, grow, made, notice, percent, sendOrStop, suggest, turn, wire } from "./parts.js";
+import {
+  askBack, at, certaintyText, dial, dialled, follow, grow, made, notice, percent, sendOrStop, suggest, turn, wire,
+} from "./parts.js";
 
 const megabytes = (bytes) => `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
 const key = sessionStorage.getItem("hamburger.key"); // of a server that asks for one; given on its own page
@@ -10,7 +12,7 @@ const ENDINGS = { length: "cut at the most tokens", cancelled: "stopped", contex
 
 let worker = null; // of the model that is chosen
 let isLoaded = false;
-let answer = null; // the one on its way: {shown, text, groups}
+let answer = null; // the one on its way: {shown, text, groups, prompt}
 
 // -- the model ---------------------------------------------------------------------------------------------
 
@@ -69,10 +71,10 @@ const heard = {
     follow();
   },
 
-  ended({ finishReason, stats }) {
+  ended({ finishReason, stats, ...sureness }) {
     const { tokens, macroSteps, tokensPerStep } = stats;
     const said = macroSteps ? `${tokens} tokens in ${macroSteps} steps (${tokensPerStep.toFixed(2)} a step)` : "nothing was said";
-    finish(ENDINGS[finishReason] ?? "", said);
+    finish(ENDINGS[finishReason] ?? "", said, sureness);
     remember();
   },
 
@@ -119,7 +121,7 @@ function ask(text) {
   const words = made("p"), shown = turn("answer busy", words);
   shown.setAttribute("aria-busy", "true");
   at("prompt").value = "";
-  answer = { shown, text: words, groups: 0 };
+  answer = { shown, text: words, groups: 0, prompt: text };
   written();
   follow();
   tell("ask", { text, options: options() });
@@ -136,17 +138,26 @@ function options() {
   };
 }
 
-function finish(ended, said = "") {
+function finish(ended, said = "", sureness = {}) {
   if (!answer) return;
   const about = made("div", "about");
-  if (said) about.append(made("span", "", said));
+  const { shown, text, prompt } = answer;
+  for (const part of [said, certaintyText(sureness)]) if (part) about.append(made("span", "", part));
+  askBack(text, sureness, () => refuse(shown, prompt));
   if (ended) about.append(made("span", "ended", ended));
-  answer.shown.append(about);
-  answer.shown.classList.remove("busy");
-  answer.shown.setAttribute("aria-busy", "false");
+  shown.append(about);
+  shown.classList.remove("busy");
+  shown.setAttribute("aria-busy", "false");
   answer = null;
   controls();
   follow();
+}
+
+/** Take back a refused answer; its message may be written anew. */
+function refuse(shown, prompt) {
+  shown.remove();
+  at("prompt").value = prompt;
+  written();
 }
 
 function begin() {

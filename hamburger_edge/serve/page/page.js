@@ -2,7 +2,7 @@
 
 import { Meter } from "./meter.js";
 import {
-  at, dial, dialled, follow, grow, made, notice, sendOrStop, store, stored, suggest, turn, wire,
+  askBack, at, certaintyText, dial, dialled, follow, grow, made, notice, sendOrStop, store, stored, suggest, turn, wire,
 } from "./parts.js";
 
 let messages = []; // as the interface takes them
@@ -12,7 +12,7 @@ let models = [];
 
 // -- what is kept in this browser --------------------------------------------------------------------------
 
-const KEPT = ["mode", "confidence", "groups", "max-tokens", "temperature", "penalty"];
+const KEPT = ["mode", "confidence", "min-certainty", "groups", "max-tokens", "temperature", "penalty"];
 
 function keep() {
   for (const id of KEPT) store(id, at(id).type === "checkbox" ? at(id).checked : at(id).value);
@@ -95,7 +95,7 @@ async function answer() {
   controls();
   const meter = new Meter();
   const said = { role: "assistant", content: "" };
-  let ended = "stopped";
+  let ended = "stopped", sureness = {}; // certainty and unsure
   try {
     const response = await fetch("/v1/chat/completions", {
       method: "POST", headers: headers(), body: JSON.stringify(request()), signal: running.signal,
@@ -111,6 +111,7 @@ async function answer() {
         follow();
       }
       const finish = chunk.choices[0]?.finish_reason;
+      if (finish) sureness = chunk.choices[0];
       if (finish) ended = finish === "length" ? "cut at the most tokens" : "";
       if (chunk.usage) meter.end(chunk.usage);
     }
@@ -127,6 +128,8 @@ async function answer() {
   shown.classList.remove("busy");
   shown.setAttribute("aria-busy", "false");
   about.append(made("span", "", meter.summary()));
+  if (certaintyText(sureness)) about.append(made("span", "", certaintyText(sureness)));
+  askBack(text, sureness, () => refuse(shown, said));
   if (ended) about.append(made("span", "ended", ended));
   const retry = made("button", "retry", "Retry");
   retry.type = "button";
@@ -143,6 +146,15 @@ function again(shown, said) {
   shown.hidden = true; // and removed once its focus has moved
   answer();
   shown.remove();
+}
+
+/** Take back a refused answer and its message, to be written anew. */
+function refuse(shown, said) {
+  if (running || messages.at(-1) !== said) return;
+  messages.pop();
+  at("prompt").value = messages.at(-1).content;
+  shown.remove();
+  written();
 }
 
 function ask(text) {

@@ -67,6 +67,28 @@ export function turn(name, ...parts) {
   return shown;
 }
 
+/** Certainty as a text of the line below an answer; "" if the model's was not measured. */
+export const certaintyText = ({ certainty }) =>
+  typeof certainty === "number" ? `certainty ${Math.round(100 * certainty)}%` : "";
+
+/** Asks "Did you mean …?" above an answer that is unsure, or whose certainty is below the chosen one. */
+export function askBack(text, { certainty, unsure }, refuse) {
+  const isBelow = typeof certainty === "number" && certainty < Number(at("min-certainty").value);
+  if (!unsure && !isBelow) return;
+  const question = made("div", "ask-back", "Did you mean …? ");
+  for (const [label, act] of [["Yes", () => {}], ["No", refuse]]) {
+    const button = made("button", "", label);
+    button.type = "button";
+    button.addEventListener("click", () => {
+      question.remove();
+      act();
+      at("prompt").focus();
+    });
+    question.append(button, " ");
+  }
+  text.before(question);
+}
+
 /** Send or Stop, whichever can be used. The focus of what is hidden moves to what can be used next. */
 export function sendOrStop(isRunning) {
   const focused = document.activeElement;

@@ -26,7 +26,6 @@ const tasks = {
 
   async ask({ text, options: given }) {
     const options = { ...given, ...setDial(given, model.info.recommended) };
-    if (model.isTask) chat = null; // it was tuned to single requests
     if (chat) chat.configure(options.seed === seed ? { ...options, seed: undefined } : options); // its draws go on
     else chat = model.chat(options);
     seed = options.seed;
@@ -37,7 +36,8 @@ const tasks = {
       const saved = kvBytesUncompressed ? 1 - kvBytes / kvBytesUncompressed : 0;
       postMessage({ said: "step", tokens: [...tokens], text: piece, tokensPerStep, decodeTps, saved });
     }
-    postMessage({ said: "ended", finishReason: stream.finishReason, stats: stream.stats.toJSON() });
+    const { finishReason, certainty, unsure } = stream;
+    postMessage({ said: "ended", finishReason, certainty, unsure, stats: stream.stats.toJSON() });
   },
 
   cancel() {

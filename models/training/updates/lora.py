@@ -51,20 +51,13 @@ def before_training(module: nn.Module) -> Iterator[None]:
             layer.on = True
 
 
-class FoldedLora(LoraLinear):
-    """The same as one product: on a GPU a small model waits for memory, not for arithmetic."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.layer.weight + self.up @ self.down, self.layer.bias)
-
-
-def add_lora(module: nn.Module, rank: int, kind: type[LoraLinear] = LoraLinear) -> list[nn.Parameter]:
+def add_lora(module: nn.Module, rank: int) -> list[nn.Parameter]:
     """Wrap every linear layer below `module`; returns the new parameters."""
     added: list[nn.Parameter] = []
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear) and not isinstance(parent, LoraLinear):
-                wrapped = kind(child, rank).to(child.weight.device)
+                wrapped = LoraLinear(child, rank).to(child.weight.device)
                 setattr(parent, name, wrapped)
                 added += [wrapped.down, wrapped.up]
     return added

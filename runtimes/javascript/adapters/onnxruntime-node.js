@@ -1,6 +1,7 @@
 // Bundles in a folder, computed by onnxruntime-node: Node.js, and Electron's main process.
 import { readFile, stat } from "node:fs/promises";
 import path from "node:path";
+import { wayToBundle } from "../bundle/built_in.js";
 import { checkContent, checkSize } from "../bundle/files.js";
 import { FILE_NAME, filesToRun, readManifest } from "../bundle/manifest.js";
 import { checkManifest } from "../bundle/manifest_hash.js";
@@ -25,8 +26,8 @@ export async function load(folder, options = {}) {
   /** @param {string} file @returns {Promise<Uint8Array>} */
   const read = (file) =>
     readFile(path.join(folder, file)).catch((error) => {
-      const source = path.basename(folder) === folder ? folder : "CHECKPOINT"; // a name may be a built-in model's
-      const way = file === FILE_NAME ? `make a bundle with  hamburger-edge export ${source} -o ${folder}` : "copy the whole bundle again";
+      const made = wayToBundle(folder, `make a bundle with  hamburger-edge export CHECKPOINT -o ${folder}`);
+      const way = file === FILE_NAME ? made : "copy the whole bundle again";
       throw new BundleError(`${path.join(folder, file)}: cannot be read (${error.code}): ${way}`, { cause: error });
     });
   const written = await read(FILE_NAME);

@@ -1,5 +1,6 @@
 // Bundles in an app's folder, computed by onnxruntime-react-native. Tested with
 // onnxruntime-node in its place, not on phones.
+import { wayToBundle } from "../bundle/built_in.js";
 import { checkSize } from "../bundle/files.js";
 import { FILE_NAME, filesToRun, readManifest } from "../bundle/manifest.js";
 import { BundleError, InputError, RuntimeUnavailableError, reason } from "../errors.js";
@@ -27,7 +28,8 @@ export async function load(folder, options) {
   const read = async (file) => {
     const path = `${folder}/${file}`;
     const content = await Promise.resolve(path).then(given).catch((error) => {
-      throw new BundleError(`${path}: cannot be read (${reason(error)}): copy the whole bundle into the app`, { cause: error });
+      const way = wayToBundle(folder, "copy the whole bundle into the app");
+      throw new BundleError(`${path}: cannot be read (${reason(error)}): ${way}`, { cause: error });
     });
     if (ArrayBuffer.isView(content)) return content;
     throw new InputError(`read returned ${safeRepr(content)} for ${path}: it must return the bytes, as a Uint8Array`);

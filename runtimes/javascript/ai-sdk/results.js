@@ -27,7 +27,7 @@ export function ended({ text, finishReason }, calls) {
 
 /**
  * Tokens; in `raw` and for `providerMetadata` also groups, slots and the rest of the statistics. `providerMetadata` has
- * the answer's `certainty` and `unsure`, too, if the model's certainty was measured.
+ * the answer's `certainty` and `unsure`, too, if the model's certainty was measured, and `unsure` of a cut correction.
  * @param {Stream} stream
  */
 export function usage({ stats, certainty, unsure }) {
@@ -44,6 +44,8 @@ export function usage({ stats, certainty, unsure }) {
       outputTokens: { total: tokens, text: tokens, reasoning: undefined },
       raw: all,
     },
-    providerMetadata: { hamburger: certainty === null ? all : { ...all, certainty, unsure } },
+    providerMetadata: {
+      hamburger: { ...all, ...(certainty !== null && { certainty }), ...((certainty !== null || unsure) && { unsure }) },
+    },
   };
 }

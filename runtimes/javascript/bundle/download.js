@@ -1,6 +1,7 @@
 // Downloads the files of a bundle, checks them, and keeps them so that the next load needs no network. A download that
 // broke goes on where it ended.
 import { BundleError, FetchError, reason } from "../errors.js";
+import { wayToBundle } from "./built_in.js";
 import { checkContent } from "./files.js";
 import { FILE_NAME, filesToRun, readManifest } from "./manifest.js";
 import { checkManifest } from "./manifest_hash.js";
@@ -34,7 +35,8 @@ import { Store, megabytes } from "./store.js";
 export async function download(address, { isStored, check, signal, headers, onProgress }) {
   const base = new URL(address.replace(/\/*$/, "/"), globalThis.location?.href).href;
   const store = isStored ? await Store.open(base) : null;
-  const written = await readManifestFile(base, store, { signal, headers });
+  const way = wayToBundle(address, "check the bundle's address");
+  const written = await readManifestFile(base, way, store, { signal, headers });
   const manifest = readManifest(written, address);
   await checkManifest(written, address);
   check?.(manifest, address);
@@ -59,18 +61,24 @@ export async function download(address, { isStored, check, signal, headers, onPr
   return { manifest, contents };
 }
 
-/** Fetch the manifest; without a network return the kept one. @param {string} base @param {Store | null} store @param {RequestInit} asking */
-async function readManifestFile(base, store, asking) {
+/**
+ * Fetch the manifest; without a network return the kept one.
+ * @param {string} base @param {string} way  what to do if the server has none @param {Store | null} store @param {RequestInit} asking
+ */
+async function readManifestFile(base, way, store, asking) {
   const address = base + FILE_NAME;
   let response;
   try {
-    response = await request(address, { ...asking, cache: "no-cache" });
+    response = await request(address, { ...asking, cache: "no-cache" }, way);
   } catch (error) {
     const kept = await store?.readWhole(address);
     if (!kept || asking.signal?.aborted) throw error;
     return kept;
   }
   const content = new Uint8Array(await response.arrayBuffer());
+  if (content[0] === "<".charCodeAt(0)) { // servers of one-page apps answer every address with their page
+    throw new FetchError(`${address}: the server sends a page instead: ${way}`);
+  }
   await store?.keepWhole(address, content);
   return content;
 }
@@ -135,8 +143,8 @@ async function* bodyFrom(start, address, entry, store, { headers: given, signal 
   }
 }
 
-/** @param {string} address @param {RequestInit} options */
-async function request(address, options) {
+/** @param {string} address @param {RequestInit} options @param {string} [way]  what to do if the server has no such file */
+async function request(address, options, way = "check the bundle's address") {
   let response;
   try {
     response = await fetch(address, options);
@@ -145,7 +153,7 @@ async function request(address, options) {
     throw new FetchError(`${address}: cannot be reached (${reason(error)}): check the network`, { cause: error });
   }
   if (!response.ok) {
-    throw new FetchError(`${address}: the server says ${response.status}: check the bundle's address`);
+    throw new FetchError(`${address}: the server says ${response.status}: ${way}`);
   }
   return response;
 }

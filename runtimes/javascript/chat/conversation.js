@@ -27,7 +27,8 @@ import { RESUMABLE, Stream } from "./stream.js";
 /**
  * A conversation of many turns. Several may share a model; changing between them costs prefilling.
  *
- * A turn whose answer never began (an error, or cancelled while reading the prompt) leaves no trace.
+ * A turn whose answer never began (an error, or cancelled while reading the prompt) leaves no trace. A model of one task
+ * (`isTask`) answers each message on its own; `messages` lists all turns, `groups` is the last one.
  */
 export class Chat {
   /** @type {Message[]} without the system text */
@@ -68,8 +69,9 @@ export class Chat {
   /** Send a message; iterate over the result for the answer. @param {string} text @param {Turn} [turn] */
   send(text, turn = {}) {
     if (!checkText(text)) throw new InputError("the message is empty: say something");
-    const ids = this.#parts.turn(text, this.groups, this.system);
-    const prompt = [...this.groups, ...this.#parts.engine.checkTokens(ids)];
+    const before = this.#parts.template.isTask ? [] : this.groups;
+    const ids = this.#parts.turn(text, before, this.system);
+    const prompt = [...before, ...this.#parts.engine.checkTokens(ids)];
     /** @type {Message[]} */
     const messages = [...this.#settled(), { role: "user", content: text }, { role: "assistant", content: "" }];
     const sampler = () => {

@@ -1,6 +1,6 @@
 // A running answer: the engine's steps with their text, and the exclusive use of the model.
 import { BusyError, InputError } from "../errors.js";
-import { certaintyOf } from "../loop/certainty.js";
+import { certaintyOf, isWhole } from "../loop/certainty.js";
 import { Stats } from "../loop/stats.js";
 
 /** @import { Group } from "../loop/backend.js" */
@@ -13,7 +13,7 @@ import { Stats } from "../loop/stats.js";
 
 /**
  * @typedef {object} Result  A whole answer.
- * @property {string} text
+ * @property {string} text  of an unsure correction (of a model that edits its prompt): the prompt's own text
  * @property {number[]} tokens  the end token included
  * @property {number[][]} groups  the same tokens, by macro step
  * @property {FinishReason} finishReason
@@ -23,7 +23,8 @@ import { Stats } from "../loop/stats.js";
  * @property {TopToken[][]} topProbabilities  as in the chunks
  * @property {number | null} certainty  calibrated probability that the whole answer is right; 0 if it was cut or repeats
  *   itself at its end; null: not measured for this model
- * @property {boolean} unsure  whether the certainty is below `minCertainty`
+ * @property {boolean} unsure  whether the certainty is below `minCertainty`, or a correction was cut or repeats itself at its
+ *   end
  */
 
 /**
@@ -68,7 +69,7 @@ export class Stream {
   stats = new Stats();
   /** @type {FinishReason | null} */
   finishReason = null;
-  text = ""; // so far
+  text = ""; // so far; of an ended unsure correction: the prompt's own text
   /** @type {number[][]} tokens so far, by macro step */
   groups = [];
   /** @type {boolean | null} of a finished structured answer: whether its structure is complete */
@@ -150,7 +151,7 @@ export class Stream {
       } finally {
         if (!this.finishReason) {
           this.finishReason = "cancelled";
-          this.#judge(engine, sampler, settings);
+          this.#judge(engine, sampler, settings, isResumable);
         }
         await steps.return();
         this.complete = sampler.release();
@@ -187,8 +188,8 @@ export class Stream {
       text += output.flush();
     }
     this.finishReason = finishReason;
-    this.#judge(engine, sampler, settings);
     this.text += text;
+    this.#judge(engine, sampler, settings, isResumable);
     if (tokens.length) this.groups.push([...tokens]);
     this.#probabilities.push(...probabilities);
     this.#topProbabilities.push(...topProbabilities);
@@ -196,11 +197,18 @@ export class Stream {
     return { tokens, text, probabilities, topProbabilities, stopProbabilities, finishReason, certainty, unsure };
   }
 
-  /** Set the certainty of the answer if it has ended. @param {Engine} engine @param {Sampler} sampler @param {Settings} settings */
-  #judge({ info }, { answer, logprobs }, { minCertainty }) {
+  /**
+   * Set the certainty of the answer if it has ended, and replace the text of an unsure correction. A conversation keeps it,
+   * since it may be continued.
+   * @param {Engine} engine @param {Sampler} sampler @param {Settings} settings @param {boolean} [isResumable]
+   */
+  #judge({ info }, { answer, logprobs, constraint }, { minCertainty }, isResumable) {
     if (!this.finishReason) return;
     this.certainty = info.certainty ? certaintyOf(info.certainty, answer, logprobs, this.finishReason) : null;
-    this.unsure = minCertainty !== null && (this.certainty === null || this.certainty < minCertainty);
+    const isBelow = minCertainty !== null && (this.certainty === null || this.certainty < minCertainty);
+    const { corrected } = constraint;
+    this.unsure = isBelow || (corrected !== null && !isWhole(answer, this.finishReason));
+    if (corrected !== null && this.unsure && !isResumable) this.text = corrected;
   }
 
   /** @param {Engine} engine @param {number} seconds */

@@ -18,7 +18,7 @@ const TAIL = 32;
 const REPEATED = 0.5;
 
 const LARGEST = 1e5; // coefficient
-/** @type {FinishReason[]} of answers that are not whole */
+/** @type {FinishReason[]} of cut answers */
 const CUT = ["length", "context", "cancelled"];
 
 /** Whether a manifest's `certainty` has usable coefficients. @param {any} certainty */
@@ -34,9 +34,17 @@ export function isCertainty(certainty) {
  */
 export function certaintyOf({ offset, slope }, tokens, logprobs, finishReason) {
   if (!logprobs) return null;
-  if (CUT.includes(finishReason) || !tokens.length || isLoop(tokens)) return 0;
+  if (!isWhole(tokens, finishReason)) return 0;
   const nll = Math.max(0, -logprobs.reduce((sum, logprob) => sum + Math.max(LOWEST_LOGPROB, logprob), 0));
   return 1 / (1 + Math.exp(Math.min(slope * Math.log(nll + FLOOR) - offset, 700)));
+}
+
+/**
+ * Whether an answer ended by itself, with tokens, and does not repeat itself at its end.
+ * @param {readonly number[]} tokens @param {FinishReason} finishReason
+ */
+export function isWhole(tokens, finishReason) {
+  return !CUT.includes(finishReason) && tokens.length > 0 && !isLoop(tokens);
 }
 
 /** Whether the end of an answer repeats itself. @param {readonly number[]} tokens */

@@ -6,6 +6,7 @@
  * @property {boolean | null} isComplete  whether the answer may end here; null: the constraint defines no complete answer
  * @property {number | null} forced  the only token that may come next; null: there is a choice
  * @property {boolean} isEnded  whether the answer must end here
+ * @property {string | null} corrected  the prompt's text that the answer corrects; null: it is no correction
  * @property {boolean} masks  whether refused tokens are left out of the scores; otherwise the chosen token is checked
  * @property {() => Promise<void>} look  Compute what may come next; call it after each token, before the other members.
  * @property {(token: number) => boolean} allows
@@ -23,6 +24,8 @@ export class Unconstrained {
   isComplete = null;
   forced = null;
   isEnded = false;
+  /** @type {string | null} */
+  corrected = null;
   masks = false;
 
   async look() {}

@@ -112,6 +112,11 @@ export class Edits {
     for (const token of answer) this.consume(token);
   }
 
+  /** The prompt's text that the answer corrects. */
+  get corrected() {
+    return new TextDecoder().decode(this.#text);
+  }
+
   /** The default length of an answer: within its budget, a word with its blank at most doubles. */
   get maxTokens() {
     return 2 * this.#tokens + 8;

@@ -105,6 +105,8 @@ async function compile(library, compiler, { kind, text, isLenient, allowsText })
 export class Grammar {
   /** @type {number | null} */
   maxTokens = null;
+  /** @type {string | null} */
+  corrected = null;
   masks = true;
   /** @type {Place[]} before each token consumed */
   #before = [];

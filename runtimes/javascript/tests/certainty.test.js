@@ -43,6 +43,22 @@ describe("certainty", () => {
     }
   });
 
+  it("replaces an unsure correction by the prompt's text, but not in a conversation", async () => {
+    for (const certainty of [undefined, HALF]) {
+      const { model } = scripted("abcabd.", { editsPrompt: true, ...(certainty && { certainty }) });
+      const stream = model.stream("abcabc", { maxTokens: 2 });
+      let generated = "";
+      for await (const { text } of stream) generated += text;
+      assert.deepEqual([generated, stream.text, stream.finishReason, stream.unsure], ["ab", "abcabc", "length", true]);
+    }
+    const whole = () => scripted("abcabd.", { editsPrompt: true, certainty: HALF }).model;
+    for (const [minCertainty, text] of /** @type {[number, string][]} */ ([[0.4, "abcabd"], [0.6, "abcabc"]])) {
+      assert.equal((await whole().generate("abcabc", { minCertainty })).text, text);
+    }
+    const result = await whole().chat().send("abcabc", { maxTokens: 2 }).result();
+    assert.deepEqual([result.text, result.unsure], ["ab", true]);
+  });
+
   it("is null without coefficients; minCertainty is then refused", async () => {
     const { model } = scripted("abcd.");
     const { certainty, unsure } = await model.generate("x");

@@ -184,6 +184,17 @@ describe("a conversation", () => {
     assert.deepEqual(chat.messages.map(({ content }) => content), ["x", "abcd", "y", "ef"]);
   });
 
+  it("of a task model feeds each message without earlier ones", async () => {
+    const { model, backend } = scripted("ab.cd.", { eosIds: [END] }, { before_user: "u", after_user: "q", after_answer: "<end>" });
+    const chat = model.chat();
+    await read(chat.send("x"));
+    await read(chat.send("y"));
+    assert.ok(model.isTask);
+    assert.deepEqual(chat.groups.flat(), ids("uyqcd."));
+    assert.deepEqual(chat.messages.map(({ content }) => content), ["x", "ab", "y", "cd"]);
+    assert.deepEqual(backend.fed.at(-1)?.flat(), ids("yq")); // the first mark is in the cache already
+  });
+
   it("begins with a system text, and continues messages, to which reset returns", async () => {
     const { model, backend } = scripted("cd.cd.", { eosIds: [END] }, { before_user: "u", before_system: "s", after_answer: "<end>" });
     const messages = [{ role: /** @type {const} */ ("user"), content: "x" }, { role: /** @type {const} */ ("assistant"), content: "ab" }];

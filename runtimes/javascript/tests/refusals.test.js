@@ -1,6 +1,7 @@
 // Wrong calls: each is refused by an error of this package, in one line that names the value and the way out.
 import assert from "node:assert/strict";
 import { cpSync, mkdtempSync, rmSync, truncateSync } from "node:fs";
+import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, describe, it } from "node:test";
@@ -8,7 +9,7 @@ import { load } from "../adapters/onnxruntime-node.js";
 import { load as loadReactNative } from "../adapters/onnxruntime-react-native.js";
 import { load as loadWeb } from "../adapters/onnxruntime-web.js";
 import { languageModel } from "../ai-sdk/index.js";
-import { BundleError, HamburgerError, InputError } from "../errors.js";
+import { BundleError, FetchError, HamburgerError, InputError } from "../errors.js";
 import { scripted } from "./scripted_backend.js";
 
 const bundle = process.env.BUNDLE ?? "";
@@ -60,8 +61,9 @@ describe("what is no model, no bundle or no token", () => {
     await refused(() => load("x", { verify: any("yes") }), InputError, /verify must be true or false/);
     await refused(() => load("no/where"), BundleError, /where.manifest.json: cannot be read \(ENOENT\): make a bundle/);
     // a built-in model's name: only Python assembles its bundle
-    const way = /make a bundle with  hamburger-edge export voice-commands -o voice-commands$/;
-    await refused(() => load("voice-commands"), BundleError, way);
+    const way = /built-in model, of which Python makes the bundle: run  hamburger-edge export tiny -o tiny  and give that folder$/;
+    await refused(() => load("tiny"), BundleError, way);
+    await refused(() => loadReactNative("tiny", { read: async () => { throw new Error("no file"); } }), BundleError, way);
     for (const address of [undefined, "", 5, "http://"]) {
       await refused(() => loadWeb(any(address)), InputError, /named by the address of its folder, got .*: give its URL/);
     }
@@ -76,6 +78,29 @@ describe("what is no model, no bundle or no token", () => {
     await refused(() => languageModel(model, { call: any("intent") }), InputError, /call must be two texts/);
     for (const odd of ["ab", 5, null]) await refused(() => model.decode(any(odd)), InputError, /decode takes token ids/);
     await refused(() => model.decode([99]), InputError, /a token must be a whole number/);
+  });
+});
+
+describe("an address without a bundle", () => {
+  it("is refused with the way to one", async () => {
+    const server = createServer((request, response) => { // as the server of a one-page app
+      response.statusCode = request.url?.startsWith("/app/") ? 200 : 404;
+      response.end("<!doctype html>");
+    });
+    await new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(null)));
+    const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
+    const site = /** @type {any} */ (globalThis);
+    try {
+      site.location = { href: `http://127.0.0.1:${port}/app/` };
+      const way = /"tiny" is a built-in model, of which Python makes the bundle: run  hamburger-edge export tiny -o tiny/;
+      await refused(() => loadWeb("tiny"), FetchError, new RegExp(`sends a page instead: ${way.source}`));
+      await refused(() => loadWeb("/tiny"), FetchError, /the server says 404: check the bundle's address/);
+      site.location = { href: `http://127.0.0.1:${port}/` };
+      await refused(() => loadWeb("tiny"), FetchError, new RegExp(`the server says 404: ${way.source}`));
+    } finally {
+      delete site.location;
+      server.close();
+    }
   });
 });
 

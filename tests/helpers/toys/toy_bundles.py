@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,7 +15,10 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.models.bases.layers import keep_layers
 from hamburger_edge.models.bases.loading import load_base
+from hamburger_edge.models.bases.vocabulary import cut_tokenizer, keep_tokens
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+from hamburger_edge.support.strict import read_json
+from hamburger_edge.tuning.vocabulary import frequent_tokens
 from helpers.toys import toy_tokenizers
 from helpers.toys.toy_checkpoints import save, write_hf
 from helpers.toys.toy_models import toy_model
@@ -79,6 +84,21 @@ def saved_with_fewer_layers(folder: Path, layers: tuple[int, ...] = (0, 2, 4), *
     few.model.base.load_state_dict({**kept.state, weight: kept.state[weight] + delta})
     reference = {"kind": "path", "path": "../base", "layers": list(layers)}
     return save_toy(folder, few, base=reference, base_delta={f"{weight}.delta": delta})
+
+
+def saved_with_fewer_tokens(folder: Path, size: int = 290, **changes: object) -> Path:
+    """A checkpoint that keeps so many tokens of the base beside it."""
+    whole = toy_checkpoint(folder.parent, **changes)
+    base = write_hf(folder.parent / "base", whole.model)
+    content = read_json(whole.tokenizer)
+    (base / "tokenizer.json").write_text(json.dumps(content))
+    cut = folder.parent / "cut.json"
+    cut.write_text(json.dumps(cut_tokenizer(content, frequent_tokens(content, [], size, base))))
+    kept = keep_tokens(load_base(base), cut)
+    few = toy_checkpoint(folder.parent, vocab_size=size, seed=1, **changes)
+    few.model.base.load_state_dict(kept.state)
+    reference = {"kind": "path", "path": "../base", "cut_vocabulary": True}
+    return save_toy(folder, replace(few, tokenizer=cut), base=reference)
 
 
 def toy_bundle(folder: Path, **changes: object) -> Path:

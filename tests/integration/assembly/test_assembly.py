@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from helpers.places import contents, names
-from helpers.toys.toy_bundles import saved_toy, saved_with_fewer_layers
+from helpers.toys.toy_bundles import saved_toy, saved_with_fewer_layers, saved_with_fewer_tokens
 from helpers.without_extras import without_extras
 
 import hamburger_edge
@@ -59,8 +60,11 @@ def test_a_checkpoint_is_assembled(changes: dict[str, object], tmp_path: Path) -
     assert assembled(checkpoint, tmp_path / "assembled") == contents(bundle)
 
 
-def test_checkpoint_that_keeps_some_layers_is_assembled(tmp_path: Path) -> None:
-    checkpoint = saved_with_fewer_layers(tmp_path / "toy", head_dim=32)
+@pytest.mark.parametrize("saved", [saved_with_fewer_layers, saved_with_fewer_tokens])
+def test_checkpoint_that_keeps_parts_of_its_base_is_assembled(
+    saved: Callable[..., Path], tmp_path: Path
+) -> None:
+    checkpoint = saved(tmp_path / "toy", head_dim=32)
     bundle = export_checkpoint(checkpoint, tmp_path / "bundle", precision="int8", verify=False, assembly=True)
     assert assembled(checkpoint, tmp_path / "assembled") == contents(bundle)
 

@@ -1,5 +1,4 @@
-"""Whole requests to a small trained model: who reads the same weights in float32 gives the same answer, and
-under a schema everybody gives one that is valid."""
+"""Whole requests to a small trained model: all programs give the same float32 answer, and valid JSON."""
 
 from __future__ import annotations
 

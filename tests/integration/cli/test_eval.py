@@ -212,6 +212,9 @@ def test_recommended_setting_is_written_and_used(
     [
         (["--points", "2"], "--points is for --recommend"),
         (["--certainty", "--seed", "3"], "--seed has no part in --certainty"),
+        (["--certainty", "--right", "101"], "--right must be above 0 to 100"),
+        (["--off-topic", "builtin"], "--off-topic is for --certainty"),
+        (["--recommend", "--off-topic", "builtin"], "--off-topic has no part in --recommend"),
         (["--certainty", "--recommend"], "two measurements"),
         (["--recommend", "--quick"], "no --quick"),
         (["--recommend", "--seed", "3"], "--seed has no part in --recommend"),
@@ -234,6 +237,9 @@ def test_fitted_certainty_is_written_and_used(
     run_eval: Run, bundle: Path, unmeasured: Path, questions: str
 ) -> None:
     words = ["--prompts", questions, "--max-tokens", "24", "--threads", "1"]
+    other = bundle.with_name("other.jsonl")
+    other.write_text('{"prompt": "hi"}\n{"prompt": "Call mom."}\n{"prompt": "HELLO?"}\n')
+    words += ["--off-topic", str(other), "--right", "70"]
     report = bundle.with_name("certainty.json")
     code, out, err = run_eval(
         str(bundle), "--certainty", "--checkpoint", str(unmeasured), *words, "--report", str(report)
@@ -242,7 +248,10 @@ def test_fitted_certainty_is_written_and_used(
     figures = json.loads(report.read_text())
     assert (figures["fitted"], figures["judged"]) == (60, 60)
     assert [row["share"] for row in figures["answered"]] == [1, 0.9, 0.8, 0.7, 0.5]
-    assert "certainty fitted on 60 prompts, judged on 60 others" in out
+    assert all(0 <= row["off_topic"] <= 1 for row in figures["answered"])
+    assert "certainty fitted on 60 prompts, judged on 60 others and on 1 off-topic sentences" in out
+    assert "for 70% right answers: min_certainty" in out
+    assert figures["wanted"]["right"] == 0.7
     after = load_manifest(bundle)
     assert after.certainty is not None
     assert vars(after.certainty) == figures["certainty"]

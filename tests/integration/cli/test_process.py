@@ -138,6 +138,15 @@ def test_run_works_with_a_closed_standard_stream(closed: int, bundle: Path) -> N
     assert bool(done.stdout) == (closed != 1)
 
 
+def test_run_leaves_no_telemetry_in_the_home_folder(bundle: Path, tmp_path: Path) -> None:
+    """ONNX Runtime 1.32 stored a number of the device there, and events to send."""
+    command = [sys.executable, "-m", "hamburger_edge", "run", str(bundle), "hi", "--max-tokens", "3"]
+    names = ("XDG_CACHE_HOME", "ORT_DISABLE_TELEMETRY")
+    home = {key: value for key, value in ENVIRONMENT.items() if key not in names} | {"HOME": str(tmp_path)}
+    subprocess.run(command, capture_output=True, check=True, timeout=PATIENCE, env=home)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
 def test_chat_reads_commands_from_a_pipe(start: Start, bundle: Path, tmp_path: Path) -> None:
     saved = tmp_path / "session"
     lines = [

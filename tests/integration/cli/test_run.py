@@ -162,3 +162,20 @@ def test_answer_below_min_certainty_gives_exit_code_3(  # type: ignore[no-untype
     assert cli.main([*question, "--min-certainty", "0.9", "--json"]) == 3
     answer = json.loads(capsys.readouterr().out)
     assert (answer["certainty"], answer["unsure"]) == (0.5, True)
+
+
+@pytest.mark.parametrize("shown", [[], ["--json"]], ids=["text", "json"])
+def test_cut_correction_prints_the_prompt_and_gives_exit_code_3(
+    shown: list[str], bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    editor = Path(shutil.copytree(bundle, tmp_path / "bundle"))
+    replace(load_manifest(editor), edits_prompt=True).save(editor)
+    words = ["run", str(editor), "some words to correct", "--raw", "--threads", "1", *shown]
+    assert cli.main([*words, "--max-tokens", "1"]) == 3
+    out, err = capsys.readouterr()
+    if shown:
+        answer = json.loads(out)
+        assert (answer["text"], answer["unsure"]) == ("some words to correct", True)
+    else:
+        assert out == "some words to correct\n"
+        assert "unsure: the answer was cut or repeats itself; the text is the prompt's own" in err

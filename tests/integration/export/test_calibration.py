@@ -1,4 +1,4 @@
-"""Calibration reads the text a layer at a time: the same sums as reading it at once, few of them alive."""
+"""Covariances and ranges of activations: text that is read layer by layer gives those of whole passes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,27 @@ from torch import Tensor, nn
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.export.precision_plan import apply_plan, fit_plan, needs_moments
-from hamburger_edge.export.quantization import activations
-from hamburger_edge.export.quantization.activations import HEAD, Calibration
+from hamburger_edge.export.graph_stages import plan_graphs, quantize_model
+from hamburger_edge.export.options import ExportOptions
+from hamburger_edge.export.precision_plan import apply_plan, fit_plan, needs_covariance
+from hamburger_edge.export.quantization import covariances
 from hamburger_edge.export.quantization.cache_ranges import CacheRanges
+from hamburger_edge.export.quantization.calibration_batches import (
+    calibration_batches,
+    calibration_texts,
+    judging_texts,
+    other_batches,
+)
+from hamburger_edge.export.quantization.covariances import covariances_by_stage, stage_paths
 from hamburger_edge.export.quantization.input_covariance import InputCovariance
+from hamburger_edge.export.quantization.input_ranges import HEAD
 from hamburger_edge.models.checkpoints.calibration_text import (
     CALIBRATION,
     CalibrationExample,
     write_calibration,
 )
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
-
-STAGES = ["embedder", "base", HEAD, "micro"]  # in the order of reading
+from hamburger_edge.support.progress import no_progress
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +59,7 @@ def from_whole_passes(checkpoint: Checkpoint) -> dict[str, Tensor]:
     heard[HEAD] = model.base.norm
     hooks = [module.register_forward_hook(listen(name)) for name, module in heard.items()]
     with torch.no_grad():
-        for batch in activations.calibration_batches(checkpoint):
+        for batch in calibration_batches(checkpoint):
             model(batch)
     for hook in hooks:
         hook.remove()
@@ -62,21 +70,22 @@ def from_whole_passes(checkpoint: Checkpoint) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("processor", "error"), [({}, 1e-5), ({"avx512_bf16": True}, 0.02)], ids=["fp32", "bf16"]
 )
-def test_moments_are_those_of_whole_passes(
+def test_covariances_are_those_of_whole_passes(
     tiny: Checkpoint, processor: dict[str, bool], error: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
     expected = from_whole_passes(tiny)
-    calibration = Calibration(tiny, expected.keys(), cache=True)
-    for stage in STAGES:
-        for name in (name for name in expected if name.startswith(stage)):
-            covariance = calibration.take(name)
-            assert covariance is not None
-            wanted = expected[name]
+    measured: set[str] = set()
+    stages = zip(stage_paths(tiny.model), covariances_by_stage(tiny, expected.keys()), strict=True)
+    for stage, covariances_of in stages:
+        assert covariances_of or stage == "embedder"
+        for name, covariance in covariances_of.items():
+            assert name.startswith(stage)
             assert torch.equal(covariance.mean, covariance.mean.T)
-            assert (covariance.mean - wanted).abs().max() <= error * wanted.abs().max(), name
-    assert calibration.take("stop_head.0") is None  # reading does not reach it
-    assert len(calibration.scales()) == 2 * len(tiny.model.base.layers)
+            difference = (covariance.mean - expected[name]).abs().max()
+            assert difference <= error * expected[name].abs().max(), name
+        measured |= covariances_of.keys()
+    assert {name for name in expected if not name.startswith("stop_head.")} == measured
 
 
 def test_a_checkpoint_may_bring_text_of_its_own(tiny: Checkpoint, tmp_path: Path) -> None:
@@ -89,17 +98,17 @@ def test_a_checkpoint_may_bring_text_of_its_own(tiny: Checkpoint, tmp_path: Path
     tokenizer = Tokenizer(own.tokenizer)
     said = [
         "".join(tokenizer.decode(list(group)) for group in (*prompt, *answer))
-        for prompt, answer in activations.calibration_texts(own)
+        for prompt, answer in calibration_texts(own)
     ]
     assert len(said) == 2
     assert "What is 7 plus 8?" in said[0]
     assert said[0].endswith("7 plus 8 is 15.")
     assert said[1].index("Be brief.") < said[1].index("Hi!") < said[1].index("Hello, you.")
-    assert sum(len(batch.groups) for batch in activations.calibration_batches(own)) == 2
+    assert sum(len(batch.groups) for batch in calibration_batches(own)) == 2
     for line, fault in (('{"prompt": "", "answer": ""}', "holds no text"), ('{"prompt": "a"}', "line 1")):
         (tmp_path / CALIBRATION).write_text(line)
         with pytest.raises(ConfigError, match=fault):
-            list(activations.calibration_texts(own))
+            list(calibration_texts(own))
 
 
 @pytest.mark.parametrize(("conversations", "to_fit", "to_judge"), [(0, 128, 26), (11, 11, 26), (12, 10, 2)])
@@ -111,24 +120,20 @@ def test_a_verdict_is_given_on_text_that_nothing_was_fitted_to(
         text = [CalibrationExample(f"What is {n}?", f"{n} is {n}.") for n in range(conversations)]
         write_calibration(tmp_path / CALIBRATION, text)
     checkpoint = replace(tiny, folder=tmp_path)
-    fitted = list(activations.calibration_texts(checkpoint))
-    judged = list(activations.judging_texts(checkpoint))
+    fitted = list(calibration_texts(checkpoint))
+    judged = list(judging_texts(checkpoint))
     assert not [conversation for conversation in judged if conversation in fitted]
     assert (len(fitted), len(judged)) == (to_fit, to_judge)
 
 
-def test_some_layers_alone(tiny: Checkpoint) -> None:
-    """Layers in between are read through; a layer of an earlier stage is gone."""
-    wanted = ["base.layers.0.mlp.down_proj", "base.layers.2.mlp.down_proj", "base.layers.2.self_attn.q_proj"]
-    calibration = Calibration(tiny, wanted)
-    assert calibration.take("base.layers.1.mlp.down_proj") is None  # not asked for: nothing is read for it
-    assert calibration.take(wanted[1]) is not None
-    assert calibration.take(wanted[0]) is None
-    assert calibration.take(wanted[2]) is not None  # the same stage's
-    assert Calibration(None).take(wanted[0]) is None
+def test_covariances_of_some_layers_are_of_their_stages_alone(tiny: Checkpoint) -> None:
+    layers = ["base.layers.0.mlp.down_proj", "base.layers.2.mlp.down_proj", "base.layers.2.self_attn.q_proj"]
+    measured = [sorted(stage) for stage in covariances_by_stage(tiny, layers)]
+    base = len(tiny.model.base.layers)
+    assert measured == [[], layers[:1], [], layers[1:], *[[]] * (base - 3), []]
 
 
-def test_an_export_holds_the_moments_of_one_layer(tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_holds_the_covariances_of_one_layer(tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """It held those of all layers at once: 6.4 GB for a base of a billion weights."""
     alive: weakref.WeakSet[InputCovariance] = weakref.WeakSet()
     counts: list[int] = []
@@ -138,28 +143,24 @@ def test_an_export_holds_the_moments_of_one_layer(tiny: Checkpoint, monkeypatch:
             super().__init__(mean)
             alive.add(self)
 
-    monkeypatch.setattr(activations, "InputCovariance", Counted)
+    monkeypatch.setattr(covariances, "InputCovariance", Counted)
     plan = fit_plan(plan_for("int4"), tiny.model, tiers=True)
-    calibration = Calibration(tiny, needs_moments(tiny.model, plan))
-    apply_plan(tiny.model, plan, calibration, lambda *_: counts.append(len(alive)))
+    stages = covariances_by_stage(tiny, needs_covariance(tiny.model, plan))
+    apply_plan(tiny.model, plan, stages, progress=lambda *_: counts.append(len(alive)))
     assert 0 < max(counts) <= 4  # inputs of queries, keys and values; of o_proj; of gate and up; of down_proj
 
 
-@pytest.mark.parametrize(
-    "layers", [[], ["stop_head.0", "base.layers.1.mlp.down_proj"]], ids=["none", "all read"]
-)
-def test_a_cache_has_room_for_what_is_not_english(tiny: Checkpoint, layers: list[str]) -> None:
-    """Its ranges came from English answers alone: other languages and code were clipped."""
-    calibration = Calibration(tiny, layers, cache=True)
-    for layer in layers:  # whether or not all of the text has been read by then
-        calibration.take(layer)
-    scales = calibration.scales()
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_cache_ranges_include_other_languages_and_code(tiny: Checkpoint, precision: str) -> None:
+    """They came from English answers alone, and values of other text were clipped."""
+    plan = plan_graphs(tiny, ExportOptions(precision=precision))
+    scales = quantize_model(tiny, plan, no_progress).ranges.cache
     ranges = CacheRanges(tiny.model)
     with torch.no_grad():
-        for batch in activations.other_batches(tiny):
+        for batch in other_batches(tiny):
             tiny.model.features(batch)
     ranges.close()
     assert ranges.largest.keys() == scales.keys()
     for name, largest in ranges.largest.items():
         assert (largest <= 127.01 * scales[name]).all(), name
-    assert not any(module._forward_hooks for module in tiny.model.modules())  # none is left behind
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in tiny.model.modules())

@@ -27,7 +27,6 @@ from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.export.graphs import weight_file
 from hamburger_edge.export.graphs.tracing import quiet
 from hamburger_edge.export.precision_plan import Former
-from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.export.quantization.own_grid import GridForm
 from hamburger_edge.export.quantization.weight_forms import FormedLinear
 from hamburger_edge.runtimes.onnx.onnx_backend import open_bundle
@@ -162,7 +161,7 @@ def test_attention_rotates_by_itself_unless_cuda_is_to_run_it(kv: str, bundles: 
 def test_a_layer_on_its_own_grid_computes_what_it_stands_for(K: int, tmp_path: Path) -> None:
     """Through ONNX Runtime; rows whose blocks have means of their own, since these are what is added."""
     plan = dataclasses.replace(plan_for("int4"), grid=32)
-    form = Former(plan, Calibration(None), packed=True).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
+    form = Former(plan, packed=True).linear("base.layers.0.mlp.up_proj", q4_1(64, K))
     assert isinstance(form, GridForm)
     inputs = weights(5, K, seed=2)[None] + weights(5, K // 32, seed=3).repeat_interleave(32, 1)[None]
     with quiet():

@@ -23,7 +23,7 @@ from hamburger_edge.export.parity.graphs import GraphParity, Tokens
 from hamburger_edge.export.parity.quality import EXPECTED, Loss, Quality, compare, refused, worst_of
 from hamburger_edge.export.parity.text import fixed_prompts, read
 from hamburger_edge.export.pipeline import _tell
-from hamburger_edge.export.quantization.activations import calibration_texts, judging_texts
+from hamburger_edge.export.quantization.calibration_batches import calibration_texts, judging_texts
 from hamburger_edge.loop.backend import MicroReadout
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.models.checkpoints.calibration_text import (

@@ -22,6 +22,7 @@ from helpers.toys.toy_bundles import (
     save_toy,
     saved_toy,
     saved_with_fewer_layers,
+    saved_with_fewer_tokens,
     toy_checkpoint,
 )
 from helpers.toys.toy_checkpoints import same_outputs, write_hf, write_lightning
@@ -65,14 +66,15 @@ def test_targets_that_are_taken(bundles: Callable[..., Path], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("runtime", ["onnx", "llamacpp"])
-def test_export_of_a_checkpoint_that_keeps_some_layers_answers_as_pytorch(
-    runtime: str, tmp_path: Path
+@pytest.mark.parametrize("saved", [saved_with_fewer_layers, saved_with_fewer_tokens])
+def test_export_of_a_checkpoint_that_keeps_parts_of_its_base_answers_as_pytorch(
+    saved: Callable[..., Path], runtime: str, tmp_path: Path
 ) -> None:
-    """The export is verified against PyTorch. A tap reads the last of the three layers."""
+    """The export is verified against PyTorch. A tap reads the last of three layers."""
     if runtime == "llamacpp":
         pytest.importorskip("llama_cpp")
     wide = {"hidden_size": 64, "intermediate_size": 96, "draft_vocab_size": 100, "taps": (0, 2)}
-    checkpoint = saved_with_fewer_layers(tmp_path / "toy", **wide)
+    checkpoint = saved(tmp_path / "toy", **wide)
     formats = ["gguf"] if runtime == "llamacpp" else ["onnx"]
     bundle = export(checkpoint, tmp_path / "bundle", formats=formats, precision="fp32", verify=True)
     assert load_manifest(bundle).model.num_layers == 3

@@ -4,57 +4,27 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
-import tarfile
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 from helpers.module_imports import CHECKOUT, PROJECT, modules
 from helpers.places import ROOT
+from helpers.wheels import build_wheels, environment_of, site_packages
 
 from hamburger_edge.models.checkpoints.built_in import NAMES
 
 pytestmark = pytest.mark.slow
 
 # Modules that import an optional package at their top.
-UNBUILT = {("integrations", "optimum.py")}
+UNBUILT = {("integrations", "optimum.py"), ("pyinstaller_hooks", "hook-hamburger_edge.py")}
 # Installed among optimum's commands.
 FOR_OPTIMUM = ROOT / PROJECT / "integrations" / "optimum_commands"
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The core and the built-in checkpoints, both built from the one source distribution."""
-    folder = tmp_path_factory.mktemp("wheels")
-    build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "-o", str(folder), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True, cwd=folder)
-    [source] = folder.glob("*.tar.gz")
-    with tarfile.open(source) as archive:
-        archive.extractall(folder, filter="data")
-    [unpacked] = (path for path in folder.iterdir() if path.is_dir())
-    wheel = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder]
-    subprocess.run([*wheel, unpacked, unpacked / "models" / "zoo"], check=True, capture_output=True)
-    [core], [zoo] = folder.glob("hamburger_edge-*.whl"), folder.glob("hamburger_edge_zoo-*.whl")
-    return core, zoo
-
-
-def environment(folder: Path, *wheels: Path) -> Path:
-    """Python of a new environment that has these wheels, and sees this one's other packages."""
-    venv.create(folder, with_pip=False)
-    python = folder / "bin" / "python"
-    site = site_packages(python)
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(site)]
-    subprocess.run([*pip, *wheels], check=True, capture_output=True)
-    others = [p for p in sys.path if p.endswith("site-packages")]
-    (site / "zz_others.pth").write_text("\n".join(others))
-    return python
-
-
-def site_packages(python: Path) -> Path:
-    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    return Path(subprocess.check_output([str(python), "-c", code], text=True).strip())
+    return build_wheels(tmp_path_factory.mktemp("wheels"))
 
 
 def test_core_wheel_is_small_and_zoo_wheel_holds_checkpoints(wheels: tuple[Path, Path]) -> None:
@@ -80,7 +50,7 @@ def test_core_wheel_runs_a_bundle_and_names_missing_parts(
     wheels: tuple[Path, Path], bundle: Path, tmp_path: Path
 ) -> None:
     """The built-in models are in another wheel, the peers of `bench` in a checkout."""
-    python = environment(tmp_path / "core", wheels[0])
+    python = environment_of(tmp_path / "core", wheels[0])
     run = [python, "-m", "hamburger_edge", "run", bundle, "Hi", "--max-tokens", "3"]
     assert subprocess.check_output(run, cwd=tmp_path).strip()
     zoo = "the built-in model {} is not installed: run  pip install ./models/zoo  in the checkout\n".format
@@ -100,7 +70,7 @@ def test_core_wheel_runs_a_bundle_and_names_missing_parts(
 
 
 def test_both_wheels_install_each_module_once(wheels: tuple[Path, Path], tmp_path: Path) -> None:
-    python = environment(tmp_path / "both", *wheels)
+    python = environment_of(tmp_path / "both", *wheels)
     shipped = {
         name: path
         for name, path in modules().items()

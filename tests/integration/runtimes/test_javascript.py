@@ -268,6 +268,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_package_holds_its_code_and_types_only(packed: Path) -> None:
+    assert not (HERE / "types").exists()  # the declarations are made for the archive alone
     names = {path.relative_to(packed).as_posix() for path in packed.rglob("*") if path.is_file()}
     tracked = subprocess.check_output(["git", "ls-files", "."], cwd=HERE, text=True).split()
     own = {name for name in tracked if name.startswith(("tests/", "reference/", "tsconfig."))}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ import pytest
 from helpers.backend_calls import close, feed
 from helpers.toys.gguf_bundles import gguf_bundle
 
-from hamburger_edge import load
+from hamburger_edge import Result, load
+from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import InputError, RuntimeUnavailableError, SessionError
+from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.model import Model
 from hamburger_edge.runtimes.llamacpp import library as llama_library
@@ -47,6 +51,26 @@ def opened() -> Iterator[Opened]:
 @pytest.fixture
 def by_token(opened: Opened) -> LlamaCppBackend:
     return opened(gguf_bundle(position_rule="token")[0])
+
+
+def test_certainty_equals_onnx_runtime(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(gguf_bundle("fp32")[0], tmp_path / "bundle"))
+    replace(load_manifest(folder), certainty=Certainty(offset=5.0, slope=1.5)).save(folder)
+    answers: dict[str, list[Result]] = {}
+    for backend in ("onnx", "llamacpp"):
+        cache = {"kv_cache_dtype": "f32"} if backend == "llamacpp" else {}
+        with load(folder, backend, threads=1, **cache) as model:
+            answers[backend] = [
+                model.generate(text, mode=mode, max_tokens=40, stop=["e", "a", " "])
+                for text in ("hello", "Play some jazz", "42", "Norway?")
+                for mode in ("plain", "verify", "hybrid")
+            ]
+    pairs = zip(answers["onnx"], answers["llamacpp"], strict=True)
+    equal = [(one, other) for one, other in pairs if one.tokens == other.tokens]
+    assert len(equal) > 8
+    assert len({one.certainty for one, _ in equal}) > 3
+    for one, other in equal:
+        assert one.certainty == pytest.approx(other.certainty, abs=1e-3)
 
 
 # -- rows, calls, caches -----------------------------------------------------------------------------------

@@ -23,7 +23,9 @@ from hamburger_edge.errors import (
     SessionError,
 )
 from hamburger_edge.export.parity.gate import LIMITS, check_parity, limits_of
-from hamburger_edge.export.quantization.activations import RANGES_EVERY, Calibration, calibration_batches
+from hamburger_edge.export.quantization.activation_ranges import measure_ranges
+from hamburger_edge.export.quantization.calibration_batches import calibration_batches
+from hamburger_edge.export.quantization.covariances import RANGES_EVERY
 from hamburger_edge.models.architecture.llama import rotate
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend
@@ -62,7 +64,7 @@ def test_session_resumes_with_the_same_cache_type_only(small: Path, tiny: Path, 
 def test_key_channels_stay_in_range_at_each_position() -> None:
     checkpoint = load_checkpoint("tiny")
     model, layer = checkpoint.model, 2
-    scales = Calibration(checkpoint, cache=True).scales()
+    scales = measure_ranges(checkpoint, inputs=False, cache=True).cache
     assert len(scales) == 2 * model.config.base.num_layers
     key_batches: list[torch.Tensor] = []
     hook = model.base.layers[layer].self_attn.k_proj.register_forward_hook(

@@ -13,6 +13,7 @@ from helpers.browsing import Browser, needs_browser
 from helpers.serving import Running, serving
 
 from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.model import Model
 from hamburger_edge.serve.gate import Access
@@ -264,3 +265,27 @@ def test_page_loads_from_its_server_only(page: Browser) -> None:
     page.run("try {" + blocked + "document.head.append(node)} catch {}")
     assert page.run("return window.evil") is None
     assert any("Content Security Policy" in line or "TrustedScript" in line for line in page.complaints())
+
+
+def test_page_asks_back_below_the_chosen_certainty(page: Browser, load_tiny: Callable[[], Model]) -> None:
+    model = load_tiny()
+    model.inference.engine.info = replace(model.info, certainty=Certainty(0, 0))  # certainty 0.5
+    with serving([("tiny", lambda: model)]) as running:
+        page.driver.get(f"{running.url}/")
+        page.until(lambda: page.all("#model option"))
+        question = "What is the capital of Norway?"
+        page.ask(question)
+        assert page.find(".ask-back").text.startswith("Did you mean")
+        assert "certainty 50%" in page.find(".about").text
+        refuse = page.all(".ask-back button")[1]
+        assert refuse.text == "No"
+        refuse.click()
+        assert not page.all("article.answer")
+        assert page.find("#prompt").get_property("value") == question
+        page.run("document.getElementById('prompt').value = ''")
+        page.ask(question)
+        page.all(".ask-back button")[0].click()  # Yes
+        assert len(page.all("article.answer")) == 1
+        page.set("#min-certainty", "0.4", "change")
+        page.ask(question)
+        assert not page.all(".ask-back")

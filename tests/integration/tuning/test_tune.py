@@ -63,6 +63,11 @@ TUNING = replace(
 COMMAND = ["tune", "--threads", "1"]
 
 
+def write_sentences(path: Path) -> str:
+    path.write_text("".join(json.dumps({"prompt": f"hello {number}"}) + "\n" for number in range(60)))
+    return str(path)
+
+
 @pytest.fixture(scope="module")
 def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a base, examples and a recipe, in which `tune` has run."""
@@ -73,6 +78,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
         held_out=str(write_examples(folder / "held_out.jsonl", 120, seed=1)),
         precision="fp32",
         more_answers=20,
+        off_topic=write_sentences(folder / "other.jsonl"),
         evaluation=EvaluationPlan(prompts=120, points=50.0, confidences=(0.0,)),
         tuning=TUNING,
         graft=GRAFT,
@@ -128,6 +134,23 @@ def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
     assert looks
     assert all(0 <= right <= 1 for right in looks)
     assert abs(looks[-1] - figures["plain"]["score"]) <= 0.5  # of other prompts, before the graft
+
+
+def test_certainty_is_fitted_to_other_prompts_and_stands_on_the_card(task: Path) -> None:
+    report = json.loads((task / "figures.json").read_text())["certainty"]
+    assert 10 <= report["fitted"] < 100  # of the calibration part and the held-out part of the examples
+    assert report["judged"] == 120
+    assert [row["share"] for row in report["answered"]] == [1, 0.9, 0.8, 0.7, 0.5]
+    assert all(0 <= row["off_topic"] <= 1 for row in report["answered"])
+    card = (task / "made" / "README.md").read_text()
+    assert "| answered | certainty at least | right | off-topic passing |" in card
+    assert f"Warning: {report['fitted']} prompts fit the certainty and 120 judge it" in card
+    assert "min_certainty" in card
+    assert "](reliability.svg)" in card
+    assert (task / "made" / "reliability.svg").read_text().startswith("<svg")
+    assert load_checkpoint(task / "made").manifest["certainty"] == report["certainty"]
+    with load(task / "made.work" / "bundle") as model:
+        assert model.generate("say abc 1").certainty is not None
 
 
 def test_checkpoint_and_bundle_recommend_it(task: Path) -> None:
@@ -242,7 +265,7 @@ def test_what_is_lacking_is_said_before_the_work(
     assert [path.name for path in tmp_path.iterdir()] == ["examples.jsonl"]
 
 
-def test_run_drops_layers_of_the_base_and_resumes_with_the_same_ones(
+def test_run_drops_layers_and_tokens_of_the_base_and_resumes_with_the_same_ones(
     task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = write_base(tmp_path / "base", layers=5)
@@ -251,12 +274,15 @@ def test_run_drops_layers_of_the_base_and_resumes_with_the_same_ones(
     made = tmp_path / "made"
     given = ["--recipe", str(tmp_path / "recipe.toml"), "-o", str(made)]
     hurried = ["--minutes", "50"]  # without the parity gate, whose texts are random to this toy
-    assert main([*COMMAND, *given, *hurried, "--layers", "3"]) == 0
-    assert "3 of the base's 5 layers are kept: 0 " in capsys.readouterr().err
+    assert main([*COMMAND, *given, *hurried, "--layers", "3", "--tokens", "300"]) == 0
+    errors = capsys.readouterr().err
+    assert "3 of the base's 5 layers are kept: 0 " in errors
+    assert "300 of the base's tokens are kept" in errors
     layers = read_tune_recipe(tmp_path / "made.work" / "recipe.toml").base_layers
     checkpoint = load_checkpoint(made)
     assert checkpoint.manifest["base"]["layers"] == list(layers)
     assert checkpoint.model.config.base.num_layers == 3
+    assert checkpoint.model.config.base.vocab_size == Tokenizer(made / "tokenizer.json").vocab_size == 300
     with load(tmp_path / "made.bundle") as bundle, load(made, "torch") as reference:
         answers = [model.generate("say abc 1").groups for model in (bundle, reference)]
         assert answers[0] == answers[1]
@@ -265,6 +291,8 @@ def test_run_drops_layers_of_the_base_and_resumes_with_the_same_ones(
     assert "this run began with layers 3" in failing(capsys, "-o", made, "--layers", "4")
     other = ["-o", tmp_path / "other", *given[:2], "--layers", "6"]
     assert "layers is 6, but this base has 5: give 2 to 5" in failing(capsys, *other)
+    other[-2:] = ["--tokens", "100"]
+    assert "tokens is 100, but this base has 3" in failing(capsys, *other)
     assert not (tmp_path / "other.work").exists()
 
 

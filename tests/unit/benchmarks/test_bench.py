@@ -172,7 +172,7 @@ def test_by_default_every_prompt_is_measured_once() -> None:
 
 def test_one_that_fails_is_skipped_with_the_reason_and_the_others_go_on() -> None:
     report = known_bench(two([], fails_at=3)).run(PROGRAMS)
-    assert [row["name"] for row in report.results] == ["onnx@plain", "onnx@merge-0.8"]
+    assert [row.name for row in report.results] == ["onnx@plain", "onnx@merge-0.8"]
     assert report.skipped == [{"name": "llama.cpp", "why": "it fell over"}]
     assert "skipped llama.cpp: it fell over" in bench_report.tables(report)
     with pytest.raises(InputError, match="nothing to measure: onnx@plain: it fell over"):

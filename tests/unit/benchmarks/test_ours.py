@@ -1,4 +1,4 @@
-"""Our runtime as a contender of the bench, by a clock of its own: what is counted, and under which name."""
+"""Our runtime as a program of the bench, with a simulated clock: its counts and their names."""
 
 from __future__ import annotations
 
@@ -87,19 +87,19 @@ def test_a_backend_of_known_speed_and_stops_is_reported_as_such(ours: bench_ours
     assert turn.macro_s == pytest.approx(10 * MACRO_S)
     assert turn.host_s == pytest.approx(11 * HOST_S)
     speed = {"memory_bytes_per_s": 1e6}
-    row = bench_report.result(
+    row = bench_report.SpeedRow.of(
         "onnx@merge-0.8", [turn], Facts("fp32", 100), WeightBytes(1000, 100, 10), (1, 2), speed
     )
-    assert row["tokens_per_step"] == pytest.approx(31 / 11)
-    assert row["macro_ms"] == pytest.approx(1000 * MACRO_S)
-    assert row["micro_ms"] == pytest.approx(1000 * MICRO_S)
+    assert row.tokens_per_step == pytest.approx(31 / 11)
+    assert row.macro_ms == pytest.approx(1000 * MACRO_S)
+    assert row.micro_ms == pytest.approx(1000 * MICRO_S)
     spent = 10 * MACRO_S + turn.micro_steps * MICRO_S + 10 * HOST_S
-    assert row["decode_tps"]["median"] == pytest.approx(28 / spent)
-    assert row["prefill_tps"] == pytest.approx(4 / turn.ttft_s)
-    assert row["kv_bytes_per_token"] == pytest.approx(100 * 11 / 31)
+    assert row.decode_tps.median == pytest.approx(28 / spent)
+    assert row.prefill_tps == pytest.approx(4 / turn.ttft_s)
+    assert row.kv_bytes_per_token == pytest.approx(100 * 11 / 31)
     read = 10 * 1000 + turn.micro_steps * 100 + 10 * 10
-    assert row["weight_bytes_per_token"] == pytest.approx(read / 28)
-    assert row["bandwidth_share"] == pytest.approx(read / 28 * 28 / spent / 1e6)
+    assert row.weight_bytes_per_token == pytest.approx(read / 28)
+    assert row.bandwidth_share == pytest.approx(read / 28 * 28 / spent / 1e6)
 
 
 def test_plain_and_forced_variants(ours: bench_ours.Ours) -> None:

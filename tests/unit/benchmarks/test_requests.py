@@ -1,4 +1,4 @@
-"""Whole requests: what is asked, who is compared with whom, and the figures, from answers of known length."""
+"""Whole requests: prompts, compared pairs and figures, from answers of known length."""
 
 from __future__ import annotations
 

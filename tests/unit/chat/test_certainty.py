@@ -139,6 +139,62 @@ def test_answer_below_min_certainty_is_unsure_and_keeps_its_text(model: Model) -
         assert all((chunk.certainty, chunk.unsure) == (None, False) for chunk in before)
 
 
+@pytest.fixture(params=[Certainty(0, 0), None], ids=["measured", "not-measured"])
+def editor(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Iterator[Model]:
+    """A model that edits its prompt; its whole answers have certainty 0.5, or none."""
+    shape = {"cache_slots": 512, "context_length": 512, "edits_prompt": True, "certainty": request.param}
+    with toy_model(tokenizer, shape, template="plain", eos_rate=0.0) as model:
+        yield model
+
+
+def say(model: Model, text: str, *, prompt: str) -> None:
+    """Let the backend answer with this text and an end token."""
+    scripted: Any = model.backend
+    tokens = [*model.tokenizer.encode(text), model.info.eos_ids[0]]
+    scripted.say(tokens, prompt=len(model.inference.prompt_groups(prompt)))
+
+
+def test_cut_correction_is_the_text_of_the_prompt(editor: Model) -> None:
+    say(editor, "the hello", prompt="teh hello")
+    stream = editor.stream("teh hello", max_tokens=2)
+    generated = "".join(chunk.text for chunk in stream)
+    assert generated != "teh hello"
+    assert (stream.text, stream.finish_reason, stream.unsure) == ("teh hello", "length", True)
+    result = editor.generate("teh hello", max_tokens=2)
+    assert (result.text, result.unsure, len(result.tokens)) == ("teh hello", True, 2)
+
+
+def test_whole_correction_is_as_generated(editor: Model) -> None:
+    say(editor, "the hello", prompt="teh hello")
+    result = editor.generate("teh hello")
+    assert (result.text, result.finish_reason, result.unsure) == ("the hello", "eos", False)
+
+
+def test_correction_that_repeats_itself_is_the_text_of_the_prompt(editor: Model) -> None:
+    text = "haha" * 20
+    say(editor, text, prompt=text + " ")
+    result = editor.generate(text + " ", max_tokens=200)
+    assert (result.text, result.finish_reason, result.unsure) == (text + " ", "eos", True)
+
+
+@pytest.mark.parametrize("editor", [Certainty(0, 0)], indirect=True)
+def test_correction_below_min_certainty_is_the_text_of_the_prompt(editor: Model) -> None:
+    say(editor, "the hello", prompt="teh hello")
+    sure, unsure = (editor.generate("teh hello", min_certainty=least) for least in (0.4, 0.6))
+    assert (sure.text, sure.unsure) == ("the hello", False)
+    assert (unsure.text, unsure.unsure, unsure.tokens) == ("teh hello", True, sure.tokens)
+
+
+def test_conversation_keeps_a_cut_correction_which_may_continue(editor: Model) -> None:
+    say(editor, "the hello", prompt="teh hello")
+    chat = editor.chat()
+    result = chat.send("teh hello", max_tokens=2).result()
+    assert result.unsure
+    assert chat.messages[-1].text == result.text != "teh hello"
+    chat.continue_answer().result()
+    assert chat.messages[-1].text == "the hello"
+
+
 @pytest.mark.parametrize("least", [-0.1, 1.1, "high", math.nan])
 def test_min_certainty_must_be_0_to_1(model: Model, least: Any) -> None:
     with pytest.raises(InputError, match="min_certainty must be from 0 to 1"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from helpers.scripted_backend import EOS, failing
 from helpers.toys.chat_models import TURNS, tokens_of, toy_model
 
 from hamburger_edge.chat.conversation import Chat
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BusyError, ContextFullError, InputError
 from hamburger_edge.loop.sampling import Sampler
@@ -73,6 +75,24 @@ def test_another_use_of_the_same_words_is_not_taken_for_this_chat(model: Model) 
     model.generate(tokens_of(chat.groups)[:-8], max_tokens=8, mode="merge", confidence=0.0)  # merged
     list(chat.send("y"))
     assert all(len(group) == 1 for group in chat.groups)
+
+
+def test_task_model_answers_each_message_without_earlier_ones(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """A model of spoken commands once repeated words of the command before."""
+    chatty = toy_model(tokenizer)
+    task = replace(ChatTemplate.preset("chatml"), before_system="", after_system="", before_answer="")
+    assert task.is_task
+    model = Model(chatty.backend, tokenizer, task)
+    chat = model.chat(max_tokens=20)
+    for text in TURNS:
+        alone = model.generate(text, max_tokens=20)
+        assert chat.send(text).result().tokens == alone.tokens
+        assert [message.text for message in chat.messages[-2:]] == [text, alone.text]
+    assert len(chat.messages) == 2 * len(TURNS)
+    chat.save(tmp_path / "session")
+    again = model.resume(tmp_path / "session")
+    assert again.messages == chat.messages
+    assert again.send(TURNS[0]).result().tokens == model.generate(TURNS[0], max_tokens=20).tokens
 
 
 def test_reset_begins_anew(model: Model) -> None:

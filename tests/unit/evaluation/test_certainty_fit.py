@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.evaluation.certainty_fit import (
-    Answered,
-    area_under_curve,
-    calibration_error,
-    fit_and_judge,
-    fit_certainty,
-)
+from hamburger_edge.evaluation.certainty_fit import Likelihood, fit_and_judge, fit_certainty
 from hamburger_edge.loop.certainty import Certainty
 
 
@@ -23,6 +18,10 @@ def drawn(truth: Certainty, count: int) -> tuple[list[float], list[bool]]:
     random = np.random.default_rng(1)
     nlls = np.exp(random.normal(-1, 1.5, count)).tolist()
     return nlls, [bool(random.random() < truth.of(nll)) for nll in nlls]
+
+
+def likelihoods(nlls: Sequence[float | None], right: Sequence[bool]) -> list[Likelihood]:
+    return [Likelihood(nll, good) for nll, good in zip(nlls, right, strict=True)]
 
 
 def test_fit_finds_the_coefficients_that_made_the_data() -> None:
@@ -35,27 +34,37 @@ def test_fit_finds_the_coefficients_that_made_the_data() -> None:
 
 def test_report_is_of_answers_that_did_not_fit() -> None:
     nlls, right = drawn(Certainty(offset=0.5, slope=1.5), 4000)
-    report = fit_and_judge(nlls, right)
-    assert (report.fitted, report.judged) == (2000, 2000)
+    answers = likelihoods(nlls, right)
+    report = fit_and_judge(answers[::2], answers[1::2])
+    assert (len(report.fitted.right), len(report.judged.right)) == (2000, 2000)
     assert report.certainty == fit_certainty(nlls[::2], right[::2])
-    assert report.right == sum(right[1::2]) / 2000
+    assert report.judged.right == tuple(right[1::2])
     assert report.calibration_error < 0.03
     assert report.area > 0.75
-    shares = [each.right for each in report.answered]
-    assert shares == sorted(shares)
-    assert "| 50% |" in report.markdown()
 
 
 def test_cut_answers_fit_nothing_and_are_judged_as_uncertain() -> None:
     nlls, right = drawn(Certainty(offset=0.5, slope=1.5), 400)
     cut: list[float | None] = [None if number % 10 < 2 else nll for number, nll in enumerate(nlls)]
-    wrong = [good and nll is not None for good, nll in zip(right, cut, strict=True)]
-    report = fit_and_judge(cut, wrong)
-    assert (report.judged, report.answered[0].least) == (200, 0.0)
+    answers = likelihoods(cut, [good and nll is not None for good, nll in zip(right, cut, strict=True)])
+    report = fit_and_judge(answers[::2], answers[1::2])
+    assert (len(report.judged.right), report.answered[0].least) == (200, 0.0)
     with pytest.raises(InputError, match="every answer was cut"):
-        fit_and_judge([None] * 100, [False] * 100)
-    with pytest.raises(InputError, match="99 prompts have an answer, 100 are needed"):
-        fit_and_judge(nlls[:99], right[:99])
+        fit_and_judge([Likelihood(None, False)] * 100, answers)
+
+
+def test_off_topic_sentences_lower_the_certainty_as_a_tenth_of_the_prompts_would() -> None:
+    nlls, right = drawn(Certainty(offset=0.5, slope=1.5), 400)
+    answers, sentence = likelihoods(nlls, right), Likelihood(0.5, False)
+    alone = fit_and_judge(answers, answers).certainty.of(0.5)
+    few, many = (
+        fit_and_judge(answers, answers, [sentence] * count, [sentence, Likelihood(0.01, True)])
+        for count in (40, 4000)
+    )
+    assert few.certainty == many.certainty
+    assert few.certainty.of(0.5) < alone
+    # the right answer to an off-topic sentence is no wrong action
+    assert few.off_topic == (few.certainty.of(0.5), 0.0)
 
 
 @pytest.mark.parametrize("good", [True, False])
@@ -72,11 +81,3 @@ def test_likelihoods_that_hardly_differ_give_finite_coefficients() -> None:
 
 def test_likelier_answers_are_never_less_certain() -> None:
     assert fit_certainty([0.1, 1.0] * 50, [False, True] * 50).slope == 0
-
-
-def test_area_and_calibration_error_and_answered() -> None:
-    certainties, right = [0.9, 0.8, 0.8, 0.3], [True, True, False, False]
-    assert area_under_curve(certainties, right) == pytest.approx(3.5 / 4)
-    assert area_under_curve([0.5], [True]) == 0.5
-    assert calibration_error(certainties, right) == pytest.approx((0.1 + 0.6 + 0.3) / 4)
-    assert Answered.of(0.5, certainties, right) == Answered(0.5, 0.8, 1.0)

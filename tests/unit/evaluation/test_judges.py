@@ -1,4 +1,4 @@
-"""What an answer is worth beside the one that was given."""
+"""Scores of answers against the expected ones."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.gguf.tensors import four_bits
 from hamburger_edge.export.precision_plan import Former, apply_plan, fit_plan
 from hamburger_edge.export.quantization import block_quantizer, own_grid
-from hamburger_edge.export.quantization.activations import Calibration
 from hamburger_edge.export.quantization.block_quantizer import dequantize, quantize, quantize_with_minimum
 from hamburger_edge.export.quantization.cache_ranges import CacheRanges
 from hamburger_edge.export.quantization.input_covariance import InputCovariance
@@ -209,7 +208,7 @@ def test_a_base_keeps_its_grid_if_it_has_one() -> None:
         ({}, GridForm, (32, 64, 32, 32)),
         ({"prefer": "speed"}, BlockForm, (32, 64, 64, 32)),  # integer zero points: they average nothing
     ):
-        own, _ = apply_plan(model, fitted(model, **options), Calibration(None))
+        own, _ = apply_plan(model, fitted(model, **options))
         for layer in own.base.layers:
             products = layer.self_attn.packed.linear, layer.self_attn.o_proj, layer.mlp.packed.linear
             forms = [product.form for product in (*products, layer.mlp.down_proj)]
@@ -237,7 +236,7 @@ def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
         assert ("head" in fitted(toy_model(vocab_size=size)).narrow_layers) == narrow
     for size in (0, 60):  # of 97 tokens: twice the draft vocabulary is all
         assert fitted(toy_model(draft_vocab_size=size)).frequent_rows == 0
-    _, vocabulary = apply_plan(model, plan, Calibration(None))
+    _, vocabulary = apply_plan(model, plan)
     assert isinstance(vocabulary.head, TieredForm)
     error = (vocabulary.head.dense()[vocabulary.places] - model.base.head_weight).norm(dim=1)
     relative = (error / model.base.head_weight.norm(dim=1))[vocabulary.places.argsort()]
@@ -248,7 +247,7 @@ def test_a_head_has_fewer_bits_for_rare_tokens() -> None:
     with pytest.raises(ValueError, match="41 rows"):
         vocabulary.head.first(41)
     for wanted, size in (({}, 32), ({"prefer": "speed"}, 64), ({"block_size": 64}, 64)):
-        _, vocabulary = apply_plan(model, fitted(model, **wanted), Calibration(None))
+        _, vocabulary = apply_plan(model, fitted(model, **wanted))
         assert vocabulary.head.rare.size == size
 
 
@@ -257,7 +256,7 @@ def test_plans() -> None:
     assert (plan.base, plan.head) == ("int4", "int8")
     assert plan_for("int4", keep_head="int4").head == "int4"
     assert plan_for("fp32").block_size == 0
-    former = Former(plan, Calibration(None), packed=True)
+    former = Former(plan, packed=True)
     assert isinstance(former.linear("stop_head.4", weights(1, 64)), FloatForm)  # too small to be worth it
     names = {"base.layers.3.self_attn.v_proj": (8, 64), "base.layers.3.self_attn.k_proj": (4, 64)}
     names |= {"base.layers.3.mlp.up_proj": (4, 64), "base.layers.0.mlp.down_proj": (4, 32)}

@@ -132,6 +132,8 @@ AFTER = {"stop_rule": "after"}
         (AFTER, {"mode": "verify"}, (0.45, 0.9, 0.9, 0.9), [1, 1], 1),
         # where rows are dear, no micro step is tried
         ({**AFTER, "draft_costs": Costs(row=0.5)}, {"mode": "verify"}, (0.45, 0.5, 0.9, 0.9), [1, 1], 0),
+        # costs of this machine come first
+        ({**AFTER, "machine_costs": Costs(row=0.5)}, {"mode": "verify"}, (0.45, 0.5, 0.9, 0.9), [1, 1], 0),
     ],
 )
 def test_which_micro_tokens_are_tried_and_which_join(

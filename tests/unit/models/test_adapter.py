@@ -31,7 +31,7 @@ def write_base(folder: Path, **changes: Any) -> Path:
 
 
 def tuned(base: Path, folder: Path, **settings: Any) -> tuple[Path, dict[str, torch.Tensor]]:
-    """An adapter of random weights, saved, and the state of what PEFT merges it to."""
+    """Save an adapter of random weights; return its folder and the state that PEFT merges it to."""
     model = transformers.AutoModelForCausalLM.from_pretrained(base)
     config = peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **{"r": 4, **settings})
     adapted = peft.get_peft_model(model, config)

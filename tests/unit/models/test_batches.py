@@ -70,7 +70,7 @@ def test_a_run_reads_a_shard_for_its_hash_once(tmp_path: Path, monkeypatch: pyte
     DistilledData.load(folder)
     assert read == [folder / "shard.safetensors"]
     content = (folder / "shard.safetensors").read_bytes()
-    (folder / "shard.safetensors").write_bytes(content)  # who knows what was written
+    (folder / "shard.safetensors").write_bytes(content)  # the same bytes, but a newer file
     DistilledData.load(folder)
     assert len(read) == 2
 

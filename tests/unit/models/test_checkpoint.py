@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.places import names
-from helpers.toys.toy_bundles import saved_with_fewer_layers
+from helpers.toys.toy_bundles import saved_with_fewer_layers, saved_with_fewer_tokens
 from helpers.toys.toy_checkpoints import (
     TEMPLATE,
     cut,
@@ -35,10 +35,12 @@ from hamburger_edge.export.assembly.weights import Weights
 from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.loading import load_base
+from hamburger_edge.models.bases.vocabulary import tokens_of
 from hamburger_edge.models.checkpoints import built_in, checkpoint
 from hamburger_edge.models.checkpoints.built_in import resolve
 from hamburger_edge.models.checkpoints.checkpoint import check_target, load_checkpoint
 from hamburger_edge.models.checkpoints.manifest import read_manifest
+from hamburger_edge.support.strict import read_json
 
 BESIDE = {"kind": "path", "path": "../base"}
 
@@ -138,6 +140,33 @@ def test_checkpoint_keeps_some_layers_of_its_base(tmp_path: Path) -> None:
     changed = layers[1].self_attn.q_proj.weight
     torch.testing.assert_close(changed, whole["layers.2.self_attn.q_proj.weight"] + 0.01)
     same_weights(load_checkpoint(folder, half=True).model, loaded.model)
+
+
+def test_checkpoint_keeps_some_tokens_of_its_base(tmp_path: Path) -> None:
+    folder = saved_with_fewer_tokens(tmp_path / "saved")
+    whole = load_base(tmp_path / "base")
+    loaded = load_checkpoint(folder)
+    table = loaded.model.base.embed_tokens.weight
+    assert len(table) == loaded.model.config.base.vocab_size == 290 < whole.config.vocab_size
+    assert whole.tokenizer is not None
+    numbers = tokens_of(read_json(whole.tokenizer), whole.tokenizer)
+    for token, number in tokens_of(read_json(loaded.tokenizer), folder).items():
+        assert table[number].equal(whole.state["embed_tokens.weight"][numbers[token]])
+
+
+def test_checkpoint_with_a_tokenizer_of_another_base_is_refused(tmp_path: Path) -> None:
+    folder = saved_with_fewer_tokens(tmp_path / "saved")
+    content = read_json(folder / "tokenizer.json")
+    content["added_tokens"][0]["content"] = "<|foreign|>"
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=r"has the token '<\|foreign\|>', which .* lacks: use the"):
+        load_checkpoint(folder)
+    (tmp_path / "base" / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"base without tokenizer\.json: put that beside its weights"):
+        load_checkpoint(folder)
+    edit_json("hamburger.json", tokenizer=None)(folder)
+    with pytest.raises(CheckpointError, match=r"base\.cut_vocabulary needs a base elsewhere and a tokenizer"):
+        load_checkpoint(folder)
 
 
 def test_checkpoint_with_all_layers_lists_none(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-"""Shards made in any order become one folder, in which no question that the base made up is asked twice; and
-what a base makes of given answers."""
+"""Shards written in any order become one folder without repeated questions; scores of given answers."""
 
 from __future__ import annotations
 
@@ -166,7 +165,7 @@ def test_answers_are_scored_as_their_own_base_scored_them(tmp_path: Path, rows: 
     assert scored["entropies"][answers] == pytest.approx(distilled.entropies[answers], abs=4e-3)
     assert not scored["entropies"][~answers].any()
     same = scored["top_ids"][answers] == distilled.top_ids[answers]
-    assert same.mean() > 0.99  # but for what is as likely as its neighbour
+    assert same.mean() > 0.99  # except tokens of equal likelihood
     values = scored["top_log_probabilities"][answers]
     assert values == pytest.approx(distilled.top_log_probabilities[answers], abs=1e-2)
 

@@ -1,4 +1,4 @@
-"""GGUF files: every quantization, both row orders, rotary scaling, and what is refused."""
+"""GGUF files: every quantization, both row orders, rotary scaling, refused files."""
 
 from __future__ import annotations
 

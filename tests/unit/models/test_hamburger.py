@@ -110,7 +110,7 @@ def assert_close(got: object, want: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("documents", [[11], [3, 17, 8, 1, 20, 9]])
 def test_attention_in_plain_products_has_the_same_gradients(documents: list[int]) -> None:
-    """What training on a CPU computes, against the fused kernel under a block-diagonal mask."""
+    """Compare the CPU's attention in training with the fused kernel under a block-diagonal mask."""
     config = toy_config().base
     torch.manual_seed(0)
     S, heads = sum(documents), (config.num_heads, config.num_kv_heads, config.num_kv_heads)

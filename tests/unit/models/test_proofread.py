@@ -1,103 +1,53 @@
-"""What `proofread` is made of: texts, mistakes, tokens, and the counts it is judged by."""
+"""The examples of `proofread`: right texts, and the mistakes in their prompts."""
 
 from __future__ import annotations
 
 from random import Random
 
-import numpy as np
 import pytest
 
-from hamburger_edge.models.zoo.proofread.making.judge import Count, changed
-from hamburger_edge.models.zoo.proofread.making.mistakes import NoiseModel
-from hamburger_edge.models.zoo.proofread.making.names import Names
-from hamburger_edge.models.zoo.proofread.making.numbers import NUMBER, other_numbers
-from hamburger_edge.models.zoo.proofread.making.sources import Cleaner, other_names, side
-from hamburger_edge.models.zoo.proofread.making.templates import PATTERNS, Filler
-from hamburger_edge.models.zoo.proofread.making.tokens import END, START, Encoded
-from hamburger_edge.models.zoo.proofread.making.words import COMMON, Words, even
+from hamburger_edge.models.zoo.proofread.making.generate import (
+    CLEAN,
+    COMMON,
+    Vocabulary,
+    vocabulary_of,
+    with_mistakes,
+    with_other_names,
+)
 
-TEXT = "Dexter paid $55 to Ann O'Hara yesterday because the ukulele was broken."
-NAMES = Names(("Zoe",), ("Quill",), ("Bergen",), ("Acme",), ("Elm Way",))
+TEXT = "Yesterday Dexter paid $55 to Ann O'Hara because the ukulele didn't work."
+COMMON_WORDS = "yesterday paid to because the did didn't work whether weather their"
 
 
 @pytest.fixture(scope="module")
-def words() -> Words:
-    common = "paid to yesterday because the was broken they know whether their house is too small a i".split()  # noqa: SIM905
-    counts = {**dict.fromkeys(common, 10 * COMMON), "ukulele": 5, "wether": 3}
-    return Words(
-        counts,
-        names=frozenset({"dexter", "ann"}),
-        misspelled={"because": ("becuase",)},
-        reserved={"because": ("beacuse",)},
-        wrong=frozenset({"becuase", "beacuse"}),
-        kept_back=frozenset({"beacuse", "yesteday"}),
+def vocabulary() -> Vocabulary:
+    return vocabulary_of([*[COMMON_WORDS] * COMMON, "ukulele wrok"], ["becuase->because", "theri->their"])
+
+
+def test_mistakes_leave_names_numbers_and_rare_words(vocabulary: Vocabulary) -> None:
+    prompts = [with_mistakes(TEXT, vocabulary, Random(seed)) for seed in range(600)]
+    assert abs(prompts.count(TEXT) / len(prompts) - CLEAN) < 0.1
+    for word in ("Dexter", "$55", "Ann", "O'Hara", "ukulele"):
+        assert all(word in prompt for prompt in prompts), word
+    assert any("becuase" in prompt for prompt in prompts)
+    assert any("didnt" in prompt for prompt in prompts)
+    assert not any("wrok" in prompt for prompt in prompts)  # a word of the texts
+
+
+def test_words_are_confused_only_beside_their_neighbours(vocabulary: Vocabulary) -> None:
+    before_verb, elsewhere = (
+        " ".join(with_mistakes(text, vocabulary, Random(seed)) for seed in range(200))
+        for text in ("There is room.", "Put it there.")
     )
+    assert "Their is" in before_verb
+    assert "their" not in elsewhere
 
 
-def test_mistakes_leave_names_numbers_and_rare_words(words: Words) -> None:
-    model = NoiseModel(words)
-    texts = [model.apply(TEXT, str(seed)) for seed in range(600)]
-    spoiled = [each for each in texts if each.mistakes]
-    assert 0.35 < 1 - len(spoiled) / len(texts) < 0.6
-    for kept in ("Dexter", "$55", "Ann", "O'Hara", "ukulele"):
-        assert all(kept in each.text for each in texts)
-    assert any("becuase" in each.text for each in texts)
-    assert not any("beacuse" in each.text or "yesteday" in each.text for each in texts)
-    assert model.apply(TEXT, "7") == NoiseModel(words).apply(TEXT, "7")
-    assert not model.undoable("whether", "wether")  # another word
-    assert model.undoable("whether", "whethr")
-
-
-def test_which_texts_and_misspellings_are_for_judging() -> None:
-    assert {even(word) for word in ("becuase", "recieve", "adress", "seperate", "untill")} == {True, False}
-    texts = [
-        f"I need {number} tickets to {city}." for number, city in ((2, "Rome"), (71, "Oslo"), (3, "Lima"))
-    ]
-    assert len({side(text) for text in texts}) == 1
-    assert {side(f"text {letter * 9} here") for letter in "abcdefghijklmnopqrstuvwxyz" * 9} >= {"train"}
-
-
-def test_which_texts_are_clean(words: Words) -> None:
-    cleaner = Cleaner(words)
-    assert not cleaner.faulty("They know whether their house is too small.")
-    small, open_ended, unknown = "they know.", "They know", "They knwo."
-    name, blanks, asked, rule = "They know ann.", "They  know.", "Do they know.", "They is small."
-    for text in (small, open_ended, unknown, name, blanks, asked, rule):
-        assert cleaner.faulty(text), text
-
-
-def test_other_names_and_numbers() -> None:
-    draw = Random(0)
-    made = other_names("Please meet them, Ann Smith, at 5 pm.", NAMES, draw, share=1)
-    assert made.startswith("Please meet them, ")
-    assert "Ann Smith" not in made
-    assert other_numbers("1 of them", draw) == "1 of them"
-    assert other_numbers("300 of them", draw) != "300 of them"
-    numbers = NUMBER.finditer("$5.00 on the 3rd at 3:30, 408-735-7448, 7.5 and 12")
-    kinds = ["money", "ordinal", "time", "phone", "decimal", "number"]
-    assert [found.lastgroup for found in numbers] == kinds
-
-
-def test_every_pattern_is_filled() -> None:
-    filler = Filler(NAMES, {kind: ["apple"] for kind in ("food", "thing", "animal", "plant")})
-    for pattern in PATTERNS:
-        text = filler.fill(pattern, Random(1))
-        assert not set("{}[]|") & set(text), text
-        assert " a apple" not in text
-
-
-def test_answers_alone_are_learned() -> None:
-    ids = np.array([START, 7, 8, END, 9, END, START, 7, END, 8, 9, END], dtype=np.uint16)
-    data = Encoded(ids, np.array([0, 6, 12]), np.array([4, 3])).data()
-    assert (data.roles > 0).tolist() == [False] * 4 + [True] * 2 + [False] * 3 + [True] * 3
-    assert len(data) == 2
-
-
-def test_counts_of_the_judge() -> None:
-    case = {"prompt": "I saw teh red dog .", "answer": "I saw the red dog."}
-    assert changed(case["prompt"].split(" "), case["answer"].split(" ")) == {2, 4}
-    right, other = Count(), Count()
-    right.add(case, case["answer"])
-    assert (right.whole, right.mended, right.spoiled) == (1, 1, 0)
-    other.add(case, "I saw the blue dog.")
-    assert (other.whole, other.mended, other.spoiled, other.words) == (0, 1, 1, 3)
+def test_names_and_numbers_inside_sentences_are_replaced() -> None:
+    text = "Please meet them, Smith, at 5:30 with 300 books and 1 pen."
+    replaced = {with_other_names(text, Random(seed)) for seed in range(50)}
+    assert any("Smith" not in text and "300" not in text for text in replaced)
+    for text in replaced:
+        assert text.startswith("Please meet them, ")
+        assert "at 5:30 with" in text
+        assert text.endswith(" books and 1 pen.")

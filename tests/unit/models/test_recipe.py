@@ -1,4 +1,4 @@
-"""What a recipe may say, and what is refused by name."""
+"""Recipes of a training: each wrong key is refused by its name."""
 
 from __future__ import annotations
 

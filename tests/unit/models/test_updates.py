@@ -21,7 +21,7 @@ from hamburger_edge.models.training.stop_calibration import apply_to_stop_head, 
 from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.models.training.training_recipe import Stage
 from hamburger_edge.models.training.updates.early_stopping import BestWeights
-from hamburger_edge.models.training.updates.lora import FoldedLora, LoraLinear, add_lora, merge_lora
+from hamburger_edge.models.training.updates.lora import LoraLinear, add_lora, merge_lora
 from hamburger_edge.models.training.updates.muon import StackedMuon
 from hamburger_edge.models.training.updates.step_limit import StepLimit
 
@@ -49,14 +49,13 @@ def test_matrices_updated_together_learn_what_torch_s_muon_teaches_each(nesterov
         torch.testing.assert_close(own, their, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", [LoraLinear, FoldedLora])
 @torch.no_grad()
-def test_lora_starts_as_identity_and_merges_into_the_same_model(kind: type[LoraLinear]) -> None:
+def test_lora_starts_as_identity_and_merges_into_the_same_model() -> None:
     model = random_model()
     batch = first_batch(DataFiles.in_memory(roles=[[0] * 5 + [2] * 12]), cuts=None).groups
     before = {name: t.clone() for name, t in model.base.state_dict().items()}
     plain = model.features(batch)
-    added = add_lora(model.base.layers, 3, kind)
+    added = add_lora(model.base.layers, 3)
     assert len(added) == 2 * 7 * 3  # down and up of 7 linear layers in 3 decoder layers
     assert add_lora(model.base.layers, 3) == []
     assert not model.base.layers[0].mlp.up_proj.layer.weight.requires_grad
@@ -101,7 +100,7 @@ def test_a_stage_that_learns_nothing_more_ends(tmp_path: Path) -> None:
     assert trainer.run()
     ends = [line for line in lines if "read no better any more" in line]
     assert ends == [f"{stage}: held-out text is read no better any more" for stage in ("joint", "next")]
-    # rates of nothing still move the last bits: what is in place is what was best, not what came last
+    # a learning rate near 0 still moves the last bits: the model has the best weights, not the newest
     again = Trainer(trainer.recipe, toy_model(recipe), trainer.data, lambda line: None, device="cpu")
     assert again.run()
     for name, tensor in trainer.model.state_dict().items():
@@ -192,7 +191,7 @@ def test_calibration_repairs_a_miscalibrated_head() -> None:
     torch.manual_seed(0)
     truth = 3 * torch.randn(20_000)  # logits of "the next micro token is wrong"
     rights = (torch.rand(20_000) > truth.sigmoid()).float()
-    shifted = 0.4 * truth - 1.5  # what a badly scaled head says
+    shifted = 0.4 * truth - 1.5  # scores of a badly scaled head
     scale, offset = fit_stop_logits(shifted[:10_000], rights[:10_000])
     assert scale == pytest.approx(1 / 0.4, rel=0.1)
     assert offset == pytest.approx(1.5 / 0.4, rel=0.1)

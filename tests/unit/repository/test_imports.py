@@ -10,7 +10,7 @@ from helpers.places import ROOT
 from packaging.requirements import Requirement
 
 GROUND = {"errors", "support"}
-CORE = {*GROUND, "loop", "chat", "bundle"}
+CORE = {*GROUND, "calls", "loop", "chat", "bundle"}
 APP = {*CORE, "hamburger_edge", "assembling", "exporting", "loading", "model"}
 RUNTIMES = {"runtimes.onnx", "runtimes.llamacpp", "runtimes.torch"}
 NETWORKS = {"models.architecture", "models.bases", "models.checkpoints"}
@@ -24,10 +24,11 @@ PEERS = {"benchmarks.peers", "benchmarks.peers.serving", "benchmarks.requests", 
 DIRECTION = {
     "errors": set(),
     "support": {"errors"},
-    "loop": GROUND,
-    "chat": {*GROUND, "loop"},
-    "bundle": {*GROUND, "loop", "chat"},
-    "model": {*GROUND, "loop", "chat"},
+    "calls": GROUND,
+    "loop": {*GROUND, "calls"},
+    "chat": {*GROUND, "calls", "loop"},
+    "bundle": {*GROUND, "calls", "loop", "chat"},
+    "model": {*GROUND, "calls", "loop", "chat"},
     "runtimes": set(),
     "runtimes.onnx": CORE,
     "runtimes.llamacpp": CORE,
@@ -44,7 +45,8 @@ DIRECTION = {
     "models.training.data": DISTILLING,
     "models.training.updates": {*GROUND, *NETWORKS, "models.training.data"},
     "models.training": {*DISTILLING, "models.training.data", "models.training.updates"},
-    "models.zoo.proofread.making": {*TRAINING, "hamburger_edge", "models.training.updates"},
+    "models.zoo.home_commands.making": {"hamburger_edge"},
+    "models.zoo.proofread.making": set(),
     "models.zoo.tiny": TRAINING,
     "export.quantization": {*CORE, *NETWORKS},
     "export.graphs": {*CORE, *NETWORKS, "export.quantization"},
@@ -62,9 +64,10 @@ DIRECTION = {
     "benchmarks.requests": {*APP, "benchmarks", "benchmarks.speed", "evaluation"},
     "benchmarks.peers.serving": {*CORE, "benchmarks", "benchmarks.peers", "benchmarks.speed", "evaluation"},
     "tuning": {*APP, *TRAINING, "evaluation"},
-    "serve": APP,
+    "serve": {*APP, "models.checkpoints"},
     "integrations": {*APP, *NETWORKS, "runtimes.torch", "evaluation"},
     "integrations.optimum_commands": {*GROUND, "cli.commands"},
+    "integrations.pyinstaller_hooks": {"runtimes.onnx"},
     "cli": {*APP, "cli.commands"},
     "cli.commands": {
         *{"cli", *APP, *TRAINING, "tuning", "serve", "export", "export.parity", "runtimes.torch"},

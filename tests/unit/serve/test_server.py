@@ -348,6 +348,20 @@ def test_choice_has_certainty_and_unsure_if_the_model_was_measured(tokenizer: To
         assert server.ask(min_certainty=2).json()["error"]["param"] == "min_certainty"
 
 
+def test_cut_correction_is_the_text_of_the_prompt_or_a_stream_that_ends_unsure(tokenizer: Tokenizer) -> None:
+    shape = {"edits_prompt": True}
+    with serving(lambda: toy_model(tokenizer, shape, template="plain", eos_rate=0.0)) as server:
+        words = {"messages": [{"role": "user", "content": "a few words"}], "max_tokens": 2}
+        choice = server.ask(**words).json()["choices"][0]
+        assert (choice["message"]["content"], choice["unsure"]) == ("a few words", True)
+        assert "certainty" not in choice
+        again = server.ask(**words).json()["choices"][0]
+        assert again["message"] == choice["message"]
+        *before, last = [event["choices"][0] for event in events(server.ask(**words, stream=True))]
+        assert last["unsure"] is True
+        assert not any("unsure" in each for each in before)
+
+
 def test_min_certainty_is_refused_for_a_model_that_was_not_measured(running: Running) -> None:
     assert "certainty" not in running.ask().json()["choices"][0]
     for stream in (False, True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 from helpers.measured_rows import row
@@ -10,6 +11,7 @@ from helpers.measured_rows import row
 from hamburger_edge.evaluation.asking import Request
 from hamburger_edge.evaluation.judges import find_judge
 from hamburger_edge.loop.dial import PLAIN
+from hamburger_edge.tuning.bag_of_words import are_classes, classified
 from hamburger_edge.tuning.baselines import (
     Baseline,
     baselines,
@@ -30,6 +32,30 @@ def test_the_nearest_example_shares_the_rare_words() -> None:
     asked = ["the weather please", "some BLUES!", "nothing alike"]
     assert nearest(PROMPTS, ANSWERS, asked)[:2] == ["weather", "blues"]
     assert nearest(PROMPTS, ["x", "y", "y", "z"], asked)[2] == "y"  # no word alike: the most frequent
+
+
+def test_bag_of_words_weighs_all_words_of_a_prompt() -> None:
+    """Each class has a word of its own, beside words that say nothing."""
+    draw = random.Random(0)
+    named = {"play": "music", "book": "table", "rain": "weather"}
+    prompts, classes = [], []
+    for number in range(60):
+        word = list(named)[number % 3]
+        words = [word, *draw.sample(["the", "now", "please", "some", "today"], 3)]
+        prompts.append(" ".join(draw.sample(words, 4)))
+        classes.append(named[word])
+    assert classified(prompts, classes, ["now PLAY the", "rain today?", "some book"]) == [
+        "music",
+        "weather",
+        "table",
+    ]
+    assert classified(prompts, classes, ["unknown words"])[0] in named.values()
+
+
+def test_answers_that_repeat_are_classes() -> None:
+    assert are_classes(["a", "b"] * 5)
+    assert not are_classes(["a"] * 10)
+    assert not are_classes([str(number // 2) for number in range(10)])
 
 
 def test_fields_that_most_answers_have_take_their_most_frequent_value() -> None:

@@ -36,7 +36,7 @@ from hamburger_edge.tuning.augment import (
 from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
 from hamburger_edge.tuning.draft_index import index_examples
 from hamburger_edge.tuning.encoding import Encoder
-from hamburger_edge.tuning.examples import Example, Turn
+from hamburger_edge.tuning.examples import Example, Examples, Turn
 from hamburger_edge.tuning.task import read_task, write_examples, write_facts
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.tune_run import TuneRun
@@ -63,6 +63,48 @@ def dataset(tmp_path: Path, *, judged: list[Turn] | None = None) -> Dataset:
         augment=20,
     )
     return Dataset(recipe, print, no_progress)
+
+
+def test_certainty_is_fitted_to_prompts_that_neither_train_nor_judge(tmp_path: Path) -> None:
+    split = Split([*range(60, 72)], calibration=[0, 1], held_out=[2, 3])
+    many = replace(split, held_out=[2, 3] * 30)
+
+    def fitting(data: Dataset, split: Split) -> set[str]:
+        return {request.prompt for request in data.certainty_requests(split)}
+
+    data = dataset(tmp_path)
+    prompts = [example.turns[0].prompt for example in data.examples.examples]
+    assert fitting(data, many) == set(prompts[:2])
+    assert fitting(data, split) == set()  # too few judge, so the calibration part joins them
+    data.judged = Examples((Example((Turn("other", "{}"),)),))  # a file of held-out examples
+    assert fitting(data, split) == set(prompts[:4])
+
+
+@pytest.mark.parametrize("answer", ['{"who": "none", "what": ""}', None], ids=["answered", "not-answered"])
+def test_off_topic_sentences_train_only_if_the_task_has_an_answer_for_them(
+    tmp_path: Path, answer: str | None
+) -> None:
+    data = dataset(tmp_path)
+    sentences = [Turn(f"sentence {number}", "") for number in range(400)]
+    lines = [json.dumps({"prompt": turn.prompt}) + "\n" for turn in (*sentences, CALLS[0])]
+    (tmp_path / "other.jsonl").write_text("".join(lines))
+    data.recipe = replace(data.recipe, off_topic=str(tmp_path / "other.jsonl"))
+    if answer:
+        own = data.examples.examples
+        data.examples = Examples((*own, Example((Turn("hi", answer),))))
+    found = data.off_topic
+    assert [example.answer for example in found.learned] == [answer] * len(found.learned)
+    assert (len(found.learned) > 300) == bool(answer)
+    assert all(
+        side(data.encoder.question(example), data.recipe.share) == "train" for example in found.learned
+    )
+    assert 20 <= len(found.judging) <= 60
+    uses = [{example.turns[0].prompt for example in found.learned}]
+    uses += [{request.prompt for request in requests} for requests in (found.calibrating, found.judging)]
+    assert (
+        sum(map(len, uses)) == len(set().union(*uses)) == 400
+    )  # each once, without the examples' own prompt
+    assert {request.expected for request in found.judging} == {answer or ""}
 
 
 def test_few_held_out_prompts_are_joined_by_the_calibration_part(tmp_path: Path) -> None:

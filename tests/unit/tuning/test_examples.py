@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.places import ROOT
 from helpers.toys.toy_tokenizers import IM_END
 
 from hamburger_edge.chat.template import PRESETS, ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.models.distillation.conversations import ANSWER
+from hamburger_edge.support.progress import no_progress
+from hamburger_edge.tuning.dataset import Dataset
 from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
-from hamburger_edge.tuning.examples import Example, Turn, read_examples
+from hamburger_edge.tuning.example_command import is_command
+from hamburger_edge.tuning.examples import Example, Turn, read_command_examples, read_examples
+from hamburger_edge.tuning.tune_recipe import read_tune_recipe
 
 PAIR = {"prompt": "Play jazz", "answer": "ok"}
 SYSTEM, USER = ({"role": role, "content": "Hi"} for role in ("system", "user"))
@@ -41,6 +47,60 @@ def test_pairs_and_conversations(tmp_path: Path) -> None:
     compressed = tmp_path / "x.jsonl.gz"
     compressed.write_bytes(gzip.compress(path.read_bytes()))
     assert read_examples(compressed).examples == found
+
+
+ENDLESS = """
+import itertools, json
+for number in itertools.count():
+    print(json.dumps({"prompt": str(number), "answer": "ok"}), flush=True)
+"""
+
+
+def test_a_command_without_end_is_read_to_the_limit_of_lines(tmp_path: Path) -> None:
+    script = tmp_path / "endless script.py"
+    script.write_text(ENDLESS)
+    command = f"python '{script}'"
+    assert is_command(command)
+    examples = read_command_examples(command, 5).examples
+    assert [example.turns[0].prompt for example in examples] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_command_that_ends_by_itself_gives_all_of_its_lines(tmp_path: Path) -> None:
+    script = tmp_path / "three.py"
+    script.write_text(ENDLESS.replace("itertools.count()", "range(3)"))
+    assert len(read_command_examples(f"python {script}", 5).examples) == 3
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("print('{}')", r"line 1: has no prompt"),
+        ("import sys; sys.exit('no texts')", r"ended with status 1: no texts"),
+        ("print()", r"holds no examples"),
+        ("import sys; sys.stdout.buffer.write(bytes([255, 10]))", r"line 1: not UTF-8 text"),
+    ],
+)
+def test_errors_of_a_command_name_it(tmp_path: Path, program: str, error: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(program)
+    with pytest.raises(InputError, match=rf"^examples python {script}.*{error}"):
+        read_command_examples(f"python {script}", 5)
+
+
+def test_files_and_unknown_programs_are_no_commands(tmp_path: Path) -> None:
+    file = tmp_path / "python examples.jsonl"
+    file.touch()
+    for source in (str(file), "no-such-program a.py", "examples.jsonl", "python 'a.py"):
+        assert not is_command(source), source
+
+
+def test_recipe_of_proofread_reads_as_many_examples_as_it_has_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = read_tune_recipe(ROOT / "models" / "zoo" / "proofread" / "recipe.toml")
+    monkeypatch.chdir(ROOT)
+    dataset = Dataset(replace(recipe, lines=40), print, no_progress)
+    examples = dataset.examples
+    assert len(examples.examples) + examples.duplicates == 40
+    assert any(example.turns[0].prompt != example.answer for example in examples.examples)
 
 
 def test_duplicates_and_contradictions_are_counted(tmp_path: Path) -> None:

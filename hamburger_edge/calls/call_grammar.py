@@ -1,0 +1,192 @@
+"""Decoding along a catalogue: the tokens that may come next in an answer of calls.
+
+A token is forced if the catalogue allows no other text. Near the token limit only those tokens are allowed
+from which the answer can still be completed, so no answer is cut inside a call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hamburger_edge.calls.byte_automaton import States, Vocabulary
+from hamburger_edge.calls.call_automaton import call_states
+from hamburger_edge.calls.catalogue import Catalogue, Limits
+from hamburger_edge.errors import InputError
+
+Bools = npt.NDArray[np.bool_]
+
+OVER = -1  # the state after the end token
+MOST_MASKS = 512  # kept in memory, one byte per token each
+
+
+class CallGrammars:
+    """Compiles catalogues with limits for one tokenizer, and caches the newest."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        token_bytes: Callable[[int], bytes],
+        encode: Callable[[str], list[int]],
+        vocab_size: int,
+        eos_ids: Sequence[int],
+    ) -> None:
+        self.catalogue = catalogue
+        self._token_bytes, self._encode = token_bytes, encode
+        self._vocab_size, self._eos_ids = vocab_size, tuple(eos_ids)
+        self._vocabulary: Vocabulary | None = None  # made for the first answer
+        self._newest: tuple[Limits, CompiledCalls] | None = None
+        self._lock = threading.Lock()
+
+    def start(
+        self, limits: Limits, draft_vocab: npt.NDArray[np.int64] | None, max_tokens: int
+    ) -> CallGrammar:
+        with self._lock:
+            if self._vocabulary is None:
+                self._vocabulary = Vocabulary([self._token_bytes(token) for token in range(self._vocab_size)])
+            if self._newest is None or self._newest[0] != limits:
+                states = call_states(self.catalogue.limited(limits), limits)
+                compiled = CompiledCalls(states, self._vocabulary, self._encode, self._eos_ids)
+                self._newest = limits, compiled
+            return CallGrammar(self._newest[1], draft_vocab, max_tokens)
+
+
+class CompiledCalls:
+    """What may follow in each state, computed on first use."""
+
+    def __init__(
+        self,
+        states: States,
+        vocabulary: Vocabulary,
+        encode: Callable[[str], list[int]],
+        eos_ids: tuple[int, ...],
+    ) -> None:
+        self.states, self.vocabulary, self.eos_ids = states, vocabulary, eos_ids
+        self._encode = encode
+        self._allowed: dict[int, Bools] = {}
+        self._runs: dict[int, tuple[int, ...]] = {}
+
+    def allowed(self, state: int) -> Bools:
+        """Return a mask [vocab] of the tokens that may follow a state."""
+        if state not in self._allowed:
+            if len(self._allowed) >= MOST_MASKS:
+                self._allowed.clear()
+            self._allowed[state] = self._with_end(state, self.states.after_tokens(state, self.vocabulary) > 0)
+        return self._allowed[state]
+
+    def allowed_within(self, state: int, tokens: int) -> Bools:
+        """Return the mask of the tokens after which `tokens - 1` more can complete the answer."""
+        after = self.states.after_tokens(state, self.vocabulary)
+        return self._with_end(state, (after > 0) & (self.states.distances()[after] < tokens))
+
+    def run(self, state: int) -> tuple[int, ...]:
+        """Return the tokens that are forced after a state, one after the other.
+
+        The run ends where a longer token may replace its rest, as the text behind it is not forced.
+        """
+        if state not in self._runs:
+            self._runs[state] = tuple(self._cut(state, self._forced_text(state)))
+        return self._runs[state]
+
+    def _with_end(self, state: int, allowed: Bools) -> Bools:
+        allowed[list(self.eos_ids)] = self.states.complete(state)
+        return allowed
+
+    def _forced_text(self, state: int) -> str:
+        text = bytearray()
+        while not self.states.complete(state) and len(choices := self.states.next_bytes(state)) == 1:
+            text += bytes(choices)
+            state = self.states.follow(state, bytes(choices))
+        return text.decode(errors="ignore")
+
+    def _cut(self, state: int, text: str) -> list[int]:
+        tokens = self._encode(text) if text else []
+        rest, run = text.encode(), list[int]()
+        for token in tokens:
+            piece = self.vocabulary.pieces[token]
+            longer = self.vocabulary.longer_than(rest)
+            if not piece or not rest.startswith(piece) or (longer and self.allowed(state)[longer].any()):
+                break
+            run.append(token)
+            rest, state = rest[len(piece) :], self.states.follow(state, piece)
+        return run
+
+
+class CallGrammar:
+    """The state of one answer."""
+
+    max_tokens: int | None = None
+    corrected: str | None = None
+
+    def __init__(
+        self, compiled: CompiledCalls, draft_vocab: npt.NDArray[np.int64] | None, max_tokens: int
+    ) -> None:
+        self._compiled, self._states = compiled, compiled.states
+        self._draft_vocab, self._max_tokens = draft_vocab, max_tokens
+        self._state = self._states.start
+        self._run: tuple[int, ...] = ()  # forced tokens from here on; (): not computed, or there is a choice
+        self._history: list[tuple[int, tuple[int, ...]]] = []  # state and run before each consumed token
+        self._last = max_tokens  # number of tokens at which the answer ends
+
+    @property
+    def forced(self) -> int | None:
+        """Return the only token that may come next; None if there is a choice."""
+        if not self._run and not self.ended:
+            self._run = self._compiled.run(self._state)
+        return self._run[0] if self._run else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer may end here."""
+        return self._state == OVER or self._states.complete(self._state)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the answer must end here."""
+        return self._state == OVER or (self.complete and not self._states.next_bytes(self._state))
+
+    def allowed(self) -> Bools:
+        """Return a mask [vocab] of the tokens that may come next."""
+        if self._state == OVER:
+            return np.zeros(self._compiled.vocabulary.size, np.bool_)
+        left = self._last - len(self._history)
+        if left > self._states.longest_distance + 1:
+            return self._compiled.allowed(self._state)
+        return self._compiled.allowed_within(self._state, left)
+
+    def mask(self, *, micro: bool = False) -> Bools:
+        """Return the same mask, or that of a micro step's scores, [draft vocabulary] or [vocab]."""
+        allowed = self.allowed()
+        return allowed[self._draft_vocab] if micro and self._draft_vocab is not None else allowed
+
+    def allows(self, token: int) -> bool:
+        return bool(self.allowed()[token])
+
+    def consume(self, token: int) -> None:
+        run = self._run[1:] if token == self.forced else ()
+        self._history.append((self._state, self._run))
+        if token in self._compiled.eos_ids:
+            self._state = OVER if self.complete else 0
+        else:
+            piece = self._compiled.vocabulary.pieces[token]
+            self._state = self._states.follow(self._state, piece) if piece and self._state > 0 else 0
+        self._run = run
+        if self._state == 0:
+            raise InputError("the catalogue allows no answer that goes on from here: begin a new answer")
+
+    def rewind(self, tokens: int) -> None:
+        """Take back the last tokens."""
+        if tokens:
+            self._state, self._run = self._history[-tokens]
+            del self._history[-tokens:]
+
+    def begin(self, prompt: Sequence[int], answer: Sequence[int] = ()) -> None:
+        """Return to the beginning of an answer, then consume its tokens."""
+        self._state, self._run = self._states.start, ()
+        self._history.clear()
+        self._last = len(answer) + self._max_tokens
+        for token in answer:
+            self.consume(token)

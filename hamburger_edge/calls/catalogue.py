@@ -1,0 +1,188 @@
+"""The tools of a model: names and parameters of the functions that its answers call.
+
+Tools come in OpenAI's form, {"type": "function", "function": {"name": ..., "parameters": ...}}, as
+{"name": ..., "parameters": ...} (also `inputSchema`), or as a JSON schema with a title.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hamburger_edge.calls.parameters import Parameter, read_parameters
+from hamburger_edge.errors import InputError
+from hamburger_edge.support.strict import only_keys, read_json
+from hamburger_edge.support.values import check_text, safe_repr
+
+MOST_TOOLS = 1000
+NO_TOOLS = "this model has no tools to call: make one with  hamburger-edge tune --tools"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+_SCHEMA_NAMES = ("parameters", "inputSchema", "input_schema")
+
+
+@dataclass(frozen=True)
+class Tool:
+    name: str
+    parameters: tuple[Parameter, ...]
+    description: str = field(default="", compare=False)
+    schema: Mapping[str, Any] = field(default_factory=dict, compare=False)  # of the arguments, as given
+
+    @property
+    def in_text(self) -> tuple[Parameter, ...]:
+        """The parameters in the order of the compact form: those without a name first."""
+        return tuple(sorted(self.parameters, key=lambda parameter: not parameter.positional))
+
+    def checked(self, arguments: Any, where: str) -> dict[str, Any]:
+        """Return the arguments in their normal form: in the catalogue's order, without optional nulls."""
+        if not isinstance(arguments, Mapping):
+            raise InputError(f"{where} must be an object, got {safe_repr(arguments)}")
+        names = [parameter.name for parameter in self.parameters]
+        if unknown := [name for name in arguments if name not in names]:
+            known = ", ".join(names) or "none"
+            raise InputError(f"{where}: {self.name} has no argument {safe_repr(unknown[0])} (known: {known})")
+        checked = dict[str, Any]()
+        for parameter in self.parameters:
+            value = arguments.get(parameter.name)
+            if value is None:
+                if parameter.required and not (parameter.nullable and parameter.name in arguments):
+                    raise InputError(f"{where}: {self.name} needs the argument {parameter.name!r}")
+                if parameter.required:
+                    checked[parameter.name] = None
+                continue
+            checked[parameter.name] = parameter.checked(value, f"{where}.{parameter.name}")
+        return checked
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the tool in OpenAI's form."""
+        description = {"description": self.description} if self.description else {}
+        function = {"name": self.name, **description, "parameters": dict(self.schema)}
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a caller allows of a catalogue in one answer."""
+
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # argument -> its allowed values
+    tools: tuple[str, ...] | None = None  # None: all
+    required: bool = False  # at least one call
+    several: bool = True  # more than one call
+
+    @classmethod
+    def of(cls, data: Any) -> Limits:
+        only_keys(data, ("names", "tools", "required", "several"), "calls")
+        names, tools = data.get("names") or {}, data.get("tools")
+        if not isinstance(names, Mapping):
+            raise InputError(f"names must map arguments to lists of values, got {safe_repr(names)}")
+        for name, values in names.items():
+            listed = isinstance(values, Sequence) and not isinstance(values, str | bytes)
+            if not listed or not values or not all(isinstance(text, str) and text.strip() for text in values):
+                raise InputError(f"names: {name} must be a list of texts, got {safe_repr(values)}")
+        lists = {name: tuple(map(check_text, values)) for name, values in names.items()}
+        limits = data.get("required", False), data.get("several", True)
+        if not all(isinstance(limit, bool) for limit in limits):
+            raise InputError(f"calls: required and several must be true or false, got {safe_repr(data)}")
+        return cls(lists, None if tools is None else tuple(map(str, tools)), *limits)
+
+    def to_json(self) -> dict[str, Any]:
+        names = {name: list(values) for name, values in self.names.items()}
+        tools = None if self.tools is None else list(self.tools)
+        data = dict[str, Any]()
+        data |= {"names": names} if names else {}
+        data |= {} if tools is None else {"tools": tools}
+        return data | {"required": self.required, "several": self.several}
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    tools: tuple[Tool, ...]
+
+    def tool(self, name: Any, where: str) -> Tool:
+        for tool in self.tools:
+            if tool.name == name:
+                return tool
+        known = ", ".join(tool.name for tool in self.tools)
+        raise InputError(f"{where}: there is no tool {safe_repr(name)} (known: {known:.200})")
+
+    def limited(self, limits: Limits) -> Catalogue:
+        """Return the catalogue with only the tools and values that the limits allow."""
+        chosen = self.tools
+        if limits.tools is not None:
+            chosen = tuple(self.tool(name, "tools") for name in dict.fromkeys(limits.tools))
+        strings = [
+            (tool.name, parameter.name)
+            for tool in self.tools
+            for parameter in tool.parameters
+            if parameter.kind == "string"
+        ]
+        open_names = {name for _, name in strings} | {f"{tool}.{name}" for tool, name in strings}
+        for name in limits.names:
+            if name not in open_names:
+                known = ", ".join(sorted(open_names)) or "none"
+                raise InputError(f"names: no argument {safe_repr(name)} takes a text (known: {known:.200})")
+        return Catalogue(tuple(_limited(tool, limits.names) for tool in chosen))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [tool.to_json() for tool in self.tools]
+
+
+def _limited(tool: Tool, names: Mapping[str, tuple[str, ...]]) -> Tool:
+    """Give the string parameters their allowed values, as listed or in lower case."""
+    parameters = []
+    for parameter in tool.parameters:
+        values = names.get(f"{tool.name}.{parameter.name}", names.get(parameter.name))
+        if values is not None and parameter.kind == "string":
+            choices = {value.lower(): value for value in reversed(values)} | {
+                value: value for value in values
+            }
+            parameter = replace(parameter, kind="choice", choices=choices)
+        parameters.append(parameter)
+    return replace(tool, parameters=tuple(parameters))
+
+
+def read_catalogue(data: Any, where: str = "tools") -> Catalogue:
+    """Read tools from decoded JSON: a list of them, one of them, or {"tools": [...]}."""
+    if isinstance(data, Catalogue):
+        return data
+    if isinstance(data, Mapping):
+        data = data.get("tools", [data])
+    if not isinstance(data, Sequence) or isinstance(data, str | bytes) or not data:
+        raise InputError(f"{where}: expected a list of tools, got {safe_repr(data)}")
+    if len(data) > MOST_TOOLS:
+        raise InputError(f"{where}: {len(data)} tools are given, at most {MOST_TOOLS} are taken")
+    tools = [_read_tool(item, f"{where}[{index}]") for index, item in enumerate(data)]
+    names = [tool.name for tool in tools]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"{where}: {twice} is given twice: rename one")
+    return Catalogue(tuple(tools))
+
+
+def read_catalogue_file(path: Path) -> Catalogue:
+    return read_catalogue(read_json(path), str(path))
+
+
+def _read_tool(item: Any, where: str) -> Tool:
+    if not isinstance(item, Mapping):
+        raise InputError(f"{where} must be an object, got {safe_repr(item)}")
+    if "function" in item:
+        if item.get("type", "function") != "function":
+            raise InputError(f"{where}: type must be function, got {safe_repr(item['type'])}")
+        item = item["function"]
+        if not isinstance(item, Mapping):
+            raise InputError(f"{where}.function must be an object, got {safe_repr(item)}")
+    if "name" in item:
+        schemas = [item[name] for name in _SCHEMA_NAMES if name in item]
+        name, schema, description = item["name"], (schemas or [None])[0], item.get("description")
+    else:
+        name, schema, description = item.get("title"), item, item.get("description")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InputError(
+            f"{where}: a tool's name must be 1 to 64 letters, digits, _ or -, got {safe_repr(name)}"
+        )
+    if description is not None and not isinstance(description, str):
+        raise InputError(f"{where}: description must be a text, got {safe_repr(description)}")
+    parameters = read_parameters(schema, f"{where} {name}")
+    return Tool(name, parameters, description or "", dict(schema or {"type": "object", "properties": {}}))

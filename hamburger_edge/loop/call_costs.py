@@ -1,0 +1,64 @@
+"""Time calls of a backend: what a drafted row and a micro step cost on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter, process_time
+
+from hamburger_edge.loop.backend import Backend
+from hamburger_edge.loop.drafting import Costs
+
+ROUNDS, FEWEST_ROUNDS = 7, 3  # the shortest time counts: other programs only make a call longer
+SECONDS = 0.7  # of the first start of a bundle, after which no further round begins
+DRAFT_ROWS = 8  # rows of a usual draft, over which the cost of one is averaged
+UNDISTURBED = 0.8  # share of the time in which the threads have a processor, if nothing else runs
+HIGHEST_COST = 2.0  # of a call
+
+
+@dataclass(frozen=True)
+class CallTimes:
+    rows: dict[int, float]  # rows of a base call -> seconds
+    micro: float  # seconds of a micro step
+    processors: float  # that the process used on average
+
+    def costs(self) -> Costs:
+        """Return the costs of one more row and of a micro step, in units of a call with one row."""
+        one, few = self.rows[1], self.rows[DRAFT_ROWS]
+        row = (few - one) / (DRAFT_ROWS - 1) / one
+        return Costs(row=_limited(row), micro=_limited(self.micro / one))
+
+    def undisturbed(self, threads: int) -> bool:
+        """Whether the threads had their processors: calls of a busy machine have other proportions."""
+        return self.processors >= UNDISTURBED * threads
+
+
+def time_calls(
+    backend: Backend, rows: Sequence[int] = (1, DRAFT_ROWS), *, seconds: float = SECONDS
+) -> CallTimes | None:
+    """Time calls in turns, with a cache that is empty before and after. None: they take too long.
+
+    A micro step follows a base call, as in a draft, so its weights are not in the processor's cache.
+    """
+    token = min(backend.info.eos_ids, default=0)
+    base, steps = [list[float]() for _ in rows], list[float]()
+    began, used = perf_counter(), process_time()
+    while len(steps) < ROUNDS * len(rows) and (not steps or perf_counter() - began < seconds):
+        for times, count in zip(base, rows, strict=True):
+            backend.truncate(0)
+            begin = perf_counter()
+            readout = backend.macro([(token,)] * count, range(count), range(count))
+            times.append(perf_counter() - begin)
+            backend.micro_begin(readout.features[0])
+            begin = perf_counter()
+            backend.micro(token)
+            steps.append(perf_counter() - begin)
+    backend.truncate(0)
+    if len(base[0]) < FEWEST_ROUNDS:
+        return None
+    processors = (process_time() - used) / (perf_counter() - began)
+    return CallTimes(dict(zip(rows, map(min, base), strict=True)), min(steps), processors)
+
+
+def _limited(cost: float) -> float:
+    return round(min(max(cost, 0.01), HIGHEST_COST), 3)

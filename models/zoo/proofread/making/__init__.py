@@ -1,1 +1,0 @@
-"""How `proofread` was made: texts that people wrote, the mistakes that people make, training and judging."""

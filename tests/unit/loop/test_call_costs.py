@@ -1,0 +1,34 @@
+"""What drafts cost on this machine."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.scripted_backend import ScriptedBackend
+
+from hamburger_edge.loop.call_costs import CallTimes, time_calls
+from hamburger_edge.loop.drafting import Costs
+
+
+def test_costs_are_in_units_of_a_call_with_one_row() -> None:
+    assert CallTimes({1: 0.010, 8: 0.024}, 0.002, 2.0).costs() == Costs(row=0.2, micro=0.2)
+    assert CallTimes({1: 0.010, 8: 0.009}, 0.0, 2.0).costs() == Costs(row=0.01, micro=0.01)
+    assert CallTimes({1: 0.010, 8: 1.0}, 1.0, 2.0).costs() == Costs(row=2.0, micro=2.0)
+
+
+@pytest.mark.parametrize(("processors", "threads", "undisturbed"), [(1.9, 2, True), (1.2, 2, False)])
+def test_threads_without_processors_are_noticed(processors: float, threads: int, undisturbed: bool) -> None:
+    assert CallTimes({}, 0.0, processors).undisturbed(threads) == undisturbed
+
+
+def test_calls_take_turns_and_leave_the_cache_empty() -> None:
+    backend = ScriptedBackend()
+    times = time_calls(backend, (1, 3))
+    assert times is not None
+    assert set(times.rows) == {1, 3}
+    assert times.micro > 0
+    assert backend.macro_calls[:4] == [1, 3, 1, 3]
+    assert backend.slots == 0
+
+
+def test_calls_without_time_for_three_rounds_are_not_measured() -> None:
+    assert time_calls(ScriptedBackend(), (1, 3), seconds=0.0) is None
