@@ -80,8 +80,8 @@ class Chat:
         if not text:
             raise InputError("the message is empty: say something")
         self._inference.check_length(text, "" if self.groups else self.system or "")
-        said = self.groups
-        before = [] if self._inference.template.is_task else said
+        known = self.groups
+        before = [] if self._inference.template.is_task else known
         ids = self._inference.turn(text, before, self.system)
         turn = self._inference.engine.check_groups((token,) for token in ids)
         prompt = [*before, *turn]
@@ -89,7 +89,7 @@ class Chat:
         sampler.begin(token for group in prompt for token in group)
         messages = [*self._settled(), Message("user", text), Message("assistant", "")]
         output = self._inference.text_stream(replace(self.settings, structure=structure))
-        return self._answer(said, prompt, messages, sampler, output, max_tokens, structure)
+        return self._answer(known, prompt, messages, sampler, output, max_tokens, structure)
 
     async def asend(
         self,
