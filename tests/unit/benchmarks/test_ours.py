@@ -64,7 +64,7 @@ def ours(clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bench
     model = Model(backend, tokenizer, ChatTemplate.preset("chatml"))
     choose = Inference.sampler
 
-    def sampler(inference: Inference, settings: Any) -> Any:
+    def sampler(inference: Inference, settings: Any, *processors: Any) -> Any:
         made = choose(inference, settings)
         inner = made.choose
 

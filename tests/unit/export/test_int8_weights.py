@@ -79,6 +79,7 @@ def test_folded_model_computes_the_same(output_norms: bool) -> None:
 
     ranges = InputRanges(model)
     wanted = features()
+    ranges.close()
     folds = ranges.folds()
     sources = {norm.removeprefix(f"base.layers.{norm[12]}.") for norm in folds.exponents}
     assert sources == {source for source in READERS if output_norms or source != "mlp.up_proj"}
