@@ -63,8 +63,9 @@ def test_texts_that_are_equal_are_printed_once(folder: Path, capsys: pytest.Capt
     printed = capsys.readouterr().out
     assert printed.startswith("base     a base")
     assert printed.count("Terms of the base.") == 1
-    assert printed.count("Version 2.0, January 2004\n") == 1
-    assert "The text of hamburger-edge" in printed
+    sections = dict(section.split("\n", 1) for section in printed.split("\n==== ")[1:])
+    [repeated] = [text for title, text in sections.items() if "tokenizers" in title]
+    assert repeated.strip().startswith("The text of hamburger-edge")  # both have the Apache License
     assert "Made from the base." in printed
 
 
