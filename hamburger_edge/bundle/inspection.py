@@ -63,7 +63,7 @@ def show(facts: dict[str, Any]) -> str:
     block = f", blocks of {plan['block_size']}" if plan["block_size"] else ""
     grid = f" on its own grid of {plan['grid']}" if plan["grid"] else ""
     rare = f" ({plan['base']} for rare tokens)" if plan["frequent_rows"] else ""
-    answer_prefix, tools = len(facts["answer_prefix"]), facts["tools"]
+    answer_prefix, tools = len(facts["answer_prefix"]), facts.get("tools", ())
     lines = [
         f"format      {facts['format']}, {facts['flavor']}, written by {facts['producer']}",
         f"model       {model['family']}, {model['num_layers']} layers of {model['hidden_size']}, "

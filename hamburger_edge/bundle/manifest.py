@@ -280,7 +280,11 @@ class Manifest:
         return _digest(facts)
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """Return the file's content; without tools it has no such field."""
+        facts = dataclasses.asdict(self)
+        if not self.tools:
+            del facts["tools"]
+        return facts
 
     def save(self, folder: Path) -> None:
         facts = self.to_json()

@@ -212,6 +212,7 @@ def test_controls_stay_in_reach_on_a_phone_with_a_long_conversation(
     page.tap("#settings-toggle")
     for selector in ("#confidence", "#mode", "#model", "#new", "#theme", "#prompt"):
         assert page.in_reach(selector), selector
+    page.run("document.getElementById('groups').scrollIntoView({block: 'nearest'})")  # inside the settings
     page.tap("#groups")
     page.tap("#settings-toggle")
     assert not page.find("#mode").is_displayed()
