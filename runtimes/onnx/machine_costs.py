@@ -32,7 +32,10 @@ def machine_costs(backend: Backend, threads: int) -> Costs | None:
     """Return the costs on this machine, measured at the first start; None: the bundle's own are used."""
     if os.environ.get(VARIABLE) == "bundle":
         return None
-    path = costs_file(backend, threads)
+    try:
+        path = costs_file(backend, threads)
+    except RuntimeError:  # a user without a home folder
+        return None
     with contextlib.suppress(OSError, HamburgerError):
         if path.exists():
             costs: Costs = from_mapping(Costs, read_json(path), str(path))

@@ -112,9 +112,8 @@ class CompiledCalls {
   }
 }
 
-/** @import { Constraint } from "../loop/constraint.js" */
 
-/** An answer's position. @implements {Constraint} */
+/** An answer's position. */
 export class CallGrammar {
   /** @type {number | null} */
   maxTokens = null;

@@ -8,7 +8,6 @@
 //
 // docs/spec/loop.md has the prices as a table.
 
-/** @import { Constraint } from "./constraint.js" */
 
 /**
  * @typedef {object} Reached  How far an answer has come.
@@ -63,7 +62,7 @@ const isLetter = (byte) =>
 
 /**
  * One answer's way through its prompt. Moves with the sampler's choices, and back with them.
- * @implements {Constraint}
+ *
  */
 export class Edits {
   // the rule defines no complete answer, forces no token and masks no scores

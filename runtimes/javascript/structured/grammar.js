@@ -9,7 +9,6 @@ import { checkSchema } from "./schema.js";
 import { Vocabulary } from "./vocabulary.js";
 import { failure, xgrammar } from "./xgrammar.js";
 
-/** @import { Constraint } from "../loop/constraint.js" */
 /** @import { CompiledGrammar, GrammarCompiler, StructuralTagFormat } from "@mlc-ai/web-xgrammar" */
 /** @import { Tokenizer } from "../chat/tokenizer.js" */
 /** @import { Structure } from "../loop/structure.js" */
@@ -101,7 +100,7 @@ async function compile(library, compiler, { kind, text, isLenient, allowsText })
   }
 }
 
-/** An answer's position in a structure. @implements {Constraint} */
+/** An answer's position in a structure. */
 export class Grammar {
   /** @type {number | null} */
   maxTokens = null;

@@ -70,6 +70,18 @@ def test_folder_that_cannot_be_written_keeps_the_costs_of_the_bundle(bundle: Pat
     assert opened(bundle).info.machine_costs is None
 
 
+def test_user_without_a_home_folder_keeps_the_costs_of_the_bundle(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("HAMBURGER_EDGE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert opened(bundle).info.machine_costs is None
+
+
 def test_portable_graphs_keep_the_costs_of_the_bundle(
     bundle: Path, bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
