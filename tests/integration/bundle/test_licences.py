@@ -64,8 +64,8 @@ def test_texts_that_are_equal_are_printed_once(folder: Path, capsys: pytest.Capt
     assert printed.startswith("base     a base")
     assert printed.count("Terms of the base.") == 1
     sections = dict(section.split("\n", 1) for section in printed.split("\n==== ")[1:])
-    [repeated] = [text for title, text in sections.items() if title.startswith("tokenizers")]
-    assert repeated.strip().startswith("The text of hamburger-edge")  # both have the Apache License
+    texts = [text.strip() for title, text in sections.items() if title.startswith("tokenizers")]
+    assert any(text.startswith("The text of hamburger-edge") for text in texts)  # both: the Apache License
     assert "Made from the base." in printed
 
 
