@@ -18,12 +18,12 @@ from hamburger_edge.bundle.manifest import (
     Origin,
     PrecisionPlan,
 )
+from hamburger_edge.drafts.draft_index import read_draft_index
+from hamburger_edge.drafts.drafting import USUAL_COSTS, Costs
 from hamburger_edge.export.assembly.assemble import compact_tokenizer
 from hamburger_edge.export.graphs.signatures import GraphIO
 from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import Recommended
-from hamburger_edge.loop.draft_index import read_draft_index
-from hamburger_edge.loop.drafting import USUAL_COSTS, Costs
 from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.terms import copy_terms

@@ -10,10 +10,10 @@ import numpy as np
 
 from hamburger_edge.bundle.external_data import external_files
 from hamburger_edge.bundle.manifest import FILE_NAME, FileEntry, Manifest
+from hamburger_edge.drafts.draft_index import read_draft_index
 from hamburger_edge.errors import BundleError
 from hamburger_edge.loop.backend import ModelInfo
 from hamburger_edge.loop.dial import UNMEASURED
-from hamburger_edge.loop.draft_index import read_draft_index
 from hamburger_edge.support.files import DRAFT_INDEX, sha256
 
 

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hamburger_edge.drafts.drafting import USUAL_COSTS, Costs
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import Recommended
-from hamburger_edge.loop.drafting import USUAL_COSTS, Costs
 from hamburger_edge.support.files import DRAFT_INDEX, is_terms, write_atomically
 from hamburger_edge.support.values import among, safe_repr
 

@@ -21,7 +21,7 @@ from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.stats import Stats
-from hamburger_edge.loop.structure import Structure
+from hamburger_edge.structured.structure import Structure
 from hamburger_edge.support.values import check_text
 
 

@@ -19,14 +19,14 @@ from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.answer_run import MAX_TOKENS
 from hamburger_edge.loop.backend import Backend
-from hamburger_edge.loop.constraint import Constraint
-from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.engine import Driver, Engine, Reuse
-from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Processor, Sampler
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.loop.turns import Turns
+from hamburger_edge.structured.constraint import Constraint
+from hamburger_edge.structured.edits import Edits
+from hamburger_edge.structured.grammar import Grammars
 from hamburger_edge.support.values import check_text, safe_repr
 
 Prompt = str | bytes | Sequence[int]

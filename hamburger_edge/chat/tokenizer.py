@@ -15,8 +15,8 @@ from typing import Any
 import tokenizers
 
 from hamburger_edge.chat.tokenizer_limits import check_tokenizer_limits
+from hamburger_edge.drafts.copied_words import Words
 from hamburger_edge.errors import BundleError, InputError
-from hamburger_edge.loop.copied_words import Words
 from hamburger_edge.support.files import read_regular
 from hamburger_edge.support.strict import unique_keys
 from hamburger_edge.support.values import check_text

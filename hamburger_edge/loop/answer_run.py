@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
+from hamburger_edge.drafts.copied_words import Words
 from hamburger_edge.loop.backend import Floats, Readout
 from hamburger_edge.loop.cached_text import CachedText
-from hamburger_edge.loop.copied_words import Words
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.loop.stats import Stats

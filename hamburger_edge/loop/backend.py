@@ -17,11 +17,11 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from hamburger_edge.drafts.draft_index import DraftIndex
+from hamburger_edge.drafts.drafting import USUAL_COSTS, Costs
 from hamburger_edge.errors import SessionError
 from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
-from hamburger_edge.loop.draft_index import DraftIndex
-from hamburger_edge.loop.drafting import USUAL_COSTS, Costs
 
 Floats = npt.NDArray[np.float32]
 PositionRule = Literal["token", "slot"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter, process_time
 
+from hamburger_edge.drafts.drafting import Costs
 from hamburger_edge.loop.backend import Backend
-from hamburger_edge.loop.drafting import Costs
 
 ROUNDS, FEWEST_ROUNDS = 7, 3  # the shortest time counts: other programs only make a call longer
 SECONDS = 0.7  # of the first start of a bundle, after which no further round begins

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from hamburger_edge.drafts.drafting import MOST, Drafter, worth_of_token
 from hamburger_edge.loop.answer_run import AnswerRun, Row
 from hamburger_edge.loop.backend import Floats
-from hamburger_edge.loop.drafting import MOST, Drafter, worth_of_token
 from hamburger_edge.loop.micro_steps import MicroSteps, log_chance
 from hamburger_edge.loop.step import StepToken
 

@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from hamburger_edge.drafts.copied_words import Words
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.answer_run import AnswerRun, Steps
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.cached_text import CachedText
-from hamburger_edge.loop.copied_words import Words
 from hamburger_edge.loop.dial import Mode
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.merge import merge

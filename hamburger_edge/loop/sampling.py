@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hamburger_edge.drafts.drafting import Copies
 from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.loop.backend import Floats
-from hamburger_edge.loop.constraint import Constraint, Unconstrained
-from hamburger_edge.loop.drafting import Copies
 from hamburger_edge.loop.scores import Head, Ints, TopToken, nucleus_cut, pick, top_tokens
 from hamburger_edge.loop.settings import SamplingSettings
+from hamburger_edge.structured.constraint import Constraint, Unconstrained
 from hamburger_edge.support.values import number_in, whole_in
 
 # Scores that are lower than the highest by this much are left out of a log-sum-exp. All 49,152 of SmolLM2

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import DEFAULT_CONFIDENCE, UNMEASURED, Mode, Recommended, set_dial
-from hamburger_edge.loop.structure import Structure
+from hamburger_edge.structured.structure import Structure
 from hamburger_edge.support.values import flag, number_in, safe_repr, whole_in
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.grammar import LAYOUT
-from hamburger_edge.loop.rewriting import rewritten
-from hamburger_edge.loop.structure import Structure
 from hamburger_edge.serve.fields import Fields, RefusedError
+from hamburger_edge.structured.grammar import LAYOUT
+from hamburger_edge.structured.rewriting import rewritten
+from hamburger_edge.structured.structure import Structure
 
 MOST_TOOLS = 64
 MOST_CALLS = 8  # in one answer

@@ -32,10 +32,10 @@ from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import DistilledData, Split, side
 from hamburger_edge.support.progress import LogCallback, Progress
 from hamburger_edge.support.strict import read_json
-from hamburger_edge.tuning.augment import Augmented, augmented
-from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
-from hamburger_edge.tuning.example_command import is_command
-from hamburger_edge.tuning.examples import Example, Examples, Turn, read_command_examples, read_examples
+from hamburger_edge.tuning.data.augment import Augmented, augmented
+from hamburger_edge.tuning.data.encoding import Encoder, brief, without_default_system
+from hamburger_edge.tuning.data.example_command import is_command
+from hamburger_edge.tuning.data.examples import Example, Examples, Turn, read_command_examples, read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.vocabulary import frequent_tokens
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from hamburger_edge.loop.copied_words import COPY, START, CopyReader, Reading, Words
-from hamburger_edge.loop.draft_index import NEAREST, begin_key, context_keys, place_keys, run_keys
+from hamburger_edge.drafts.copied_words import COPY, START, CopyReader, Reading, Words
+from hamburger_edge.drafts.draft_index import NEAREST, begin_key, context_keys, place_keys, run_keys
 
 Tokens = Sequence[int]
 Pair = tuple[Tokens, Tokens]  # a prompt and its answer

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.loop.copied_words import COPY, CopyReader, Reading, Words
-from hamburger_edge.loop.draft_index import (
+from hamburger_edge.drafts.copied_words import COPY, CopyReader, Reading, Words
+from hamburger_edge.drafts.draft_index import (
     COPY_CHANCES,
     ENTRY,
     HEADER,
@@ -26,11 +26,13 @@ from hamburger_edge.loop.draft_index import (
     pack,
     run_keys,
 )
-from hamburger_edge.loop.drafting import MOST, Drafter
+from hamburger_edge.drafts.drafting import MOST, Drafter
 from hamburger_edge.models.checkpoints.facts import check_checkpoint, put_file
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import split_questions
 from hamburger_edge.support.files import DRAFT_INDEX
+from hamburger_edge.tuning.data.encoding import Encoder
+from hamburger_edge.tuning.data.examples import read_examples
 from hamburger_edge.tuning.draft_counts import (
     KINDS,
     Entry,
@@ -41,8 +43,6 @@ from hamburger_edge.tuning.draft_counts import (
     count_answers,
     word_keys,
 )
-from hamburger_edge.tuning.encoding import Encoder
-from hamburger_edge.tuning.examples import read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
 LEAST_ANSWERS = 5  # distinct answers that must share an entry

@@ -33,11 +33,11 @@ from hamburger_edge.support.strict import from_mapping, read_json
 from hamburger_edge.support.tables import pipes
 from hamburger_edge.support.tables import table as aligned
 from hamburger_edge.support.version import __version__
-from hamburger_edge.tuning.baselines import Baseline, comparison, plain_score, unbeaten
 from hamburger_edge.tuning.dataset import FEW
+from hamburger_edge.tuning.judging.baselines import Baseline, comparison, plain_score, unbeaten
+from hamburger_edge.tuning.judging.tool_scores import ToolScore, show_tool_scores, tool_scores, tool_table
 from hamburger_edge.tuning.run_certainty import calibrate, write_picture
 from hamburger_edge.tuning.task import Task
-from hamburger_edge.tuning.tool_scores import ToolScore, show_tool_scores, tool_scores, tool_table
 from hamburger_edge.tuning.tune import Tuned
 from hamburger_edge.tuning.tune_run import TuneRun
 from hamburger_edge.tuning.wrong_answers import (

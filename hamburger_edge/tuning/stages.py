@@ -27,6 +27,7 @@ from hamburger_edge.models.training.speed import fitting_precision
 from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.support.files import sha256
 from hamburger_edge.tuning.dataset import TOKENIZER
+from hamburger_edge.tuning.judging.watching import AnswersRight
 from hamburger_edge.tuning.layers import most_active_layers
 from hamburger_edge.tuning.more_answers import write_answers
 from hamburger_edge.tuning.planning import read_within, scored_within, steps_per_epoch, subset, write_subset
@@ -34,7 +35,6 @@ from hamburger_edge.tuning.shape import graft_recipe, reading_recipe, row_slots,
 from hamburger_edge.tuning.task import EXAMPLES, Task
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.tune_run import TuneRun, steps_from
-from hamburger_edge.tuning.watching import AnswersRight
 
 CHECKPOINT = "checkpoint"
 TUNED, SCORED, MORE, GRAFTED, READ, PROBE = "tuned", "scored", "more", "grafted", "read", "probe"

@@ -13,10 +13,10 @@ from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, writ
 from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
 from hamburger_edge.models.training.data.batches import DistilledData, Split, split_questions
-from hamburger_edge.tuning.baselines import Baseline, baselines
+from hamburger_edge.tuning.data.examples import Example
 from hamburger_edge.tuning.dataset import TOKENIZER, Dataset, common_answer_prefix
 from hamburger_edge.tuning.draft_index import index_answers, question_and_answer
-from hamburger_edge.tuning.examples import Example
+from hamburger_edge.tuning.judging.baselines import Baseline, baselines
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.tune_run import TuneRun
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from hamburger_edge.evaluation.judges import Case, Judge, Judgement
 from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.tables import table
-from hamburger_edge.tuning.baselines import Baseline
+from hamburger_edge.tuning.judging.baselines import Baseline
 from hamburger_edge.tuning.shape import EPOCHS
 
 SHOWN, WIDTH = 10, 60  # rows and characters per cell in a terminal

@@ -2,7 +2,7 @@
 import { parseJson } from "./bundle/manifest.js";
 import { ChatTemplate } from "./chat/template.js";
 import { Tokenizer } from "./chat/tokenizer.js";
-import { DraftIndex, FILE } from "./loop/draft_index.js";
+import { DraftIndex, FILE } from "./drafts/draft_index.js";
 import { Model } from "./model.js";
 import { OnnxBackend } from "./onnx/backend.js";
 

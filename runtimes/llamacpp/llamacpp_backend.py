@@ -15,9 +15,9 @@ from hamburger_edge.bundle.files import check_files, model_info
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.drafts.drafting import Costs
 from hamburger_edge.errors import BundleError, ClosedError, InputError
 from hamburger_edge.loop.backend import Floats, MicroReadout, Readout, Snapshot
-from hamburger_edge.loop.drafting import Costs
 from hamburger_edge.runtimes.llamacpp.context import LlamaModel
 from hamburger_edge.runtimes.llamacpp.decoders import LlamaCppBase, LlamaCppMicroDecoder
 from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import onnxruntime
 
+from hamburger_edge.drafts.drafting import Costs
 from hamburger_edge.errors import HamburgerError
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.call_costs import time_calls
-from hamburger_edge.loop.drafting import Costs
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.strict import from_mapping, read_json

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.drafts.draft_index import read_draft_index
 from hamburger_edge.errors import ClosedError, ContextFullError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot, check_saved_cache
 from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
-from hamburger_edge.loop.draft_index import read_draft_index
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import Cached, KVCache
 from hamburger_edge.support.files import DRAFT_INDEX

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from hamburger_edge.drafts.copied_words import START
+from hamburger_edge.drafts.draft_index import Guess, context_keys, pack
 from hamburger_edge.loop.backend import ModelInfo
-from hamburger_edge.loop.copied_words import START
-from hamburger_edge.loop.draft_index import Guess, context_keys, pack
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Sampler

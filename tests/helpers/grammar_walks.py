@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hamburger_edge.loop.grammar import Grammar, Grammars
-from hamburger_edge.loop.structure import Structure
+from hamburger_edge.structured.grammar import Grammar, Grammars
+from hamburger_edge.structured.structure import Structure
 
 EOS = 2
 

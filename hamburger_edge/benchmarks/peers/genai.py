@@ -20,7 +20,7 @@ from hamburger_edge.benchmarks.contender import (
 )
 from hamburger_edge.benchmarks.peers import peer_files
 from hamburger_edge.benchmarks.weight_bytes import onnx_weight_bytes
-from hamburger_edge.loop.grammar import LAYOUT
+from hamburger_edge.structured.grammar import LAYOUT
 
 ACCURACY = 4  # int8 activations, as in our bundles
 PRECISIONS = {"int4": "int4", "q4_0": "int4", "q4_1": "int4", "int8": "int8", "q8_0": "int8"}  # others: fp32

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.drafts.drafting import Costs
 from hamburger_edge.errors import InputError
 from hamburger_edge.loading import load
 from hamburger_edge.loop.call_costs import CallTimes, time_calls
-from hamburger_edge.loop.drafting import Costs
 from hamburger_edge.support.tables import table
 
 ROWS = (1, 2, 4, 8, 16, 24)

@@ -21,7 +21,7 @@ from hamburger_edge.cli.command import Command, option
 from hamburger_edge.cli.options import JSON, REPORT, bundle_of, read_schema
 from hamburger_edge.cli.outputs import check_file, check_folder, show_report
 from hamburger_edge.errors import CheckpointError, InputError, MissingExtraError, require
-from hamburger_edge.loop.structure import Structure
+from hamburger_edge.structured.structure import Structure
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
 from hamburger_edge.support.terminal import ProgressBar
 from hamburger_edge.support.values import number_in

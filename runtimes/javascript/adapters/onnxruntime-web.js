@@ -2,7 +2,7 @@
 import { download } from "../bundle/download.js";
 import { BundleError, InputError, RuntimeUnavailableError, reason } from "../errors.js";
 import { assemble } from "../loading.js";
-import { FILE as DRAFT_INDEX } from "../loop/draft_index.js";
+import { FILE as DRAFT_INDEX } from "../drafts/draft_index.js";
 import { checkOptions, flag, safeRepr, wholeIn } from "../support/values.js";
 
 /** @import { Env } from "onnxruntime-common" */

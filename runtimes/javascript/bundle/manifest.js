@@ -1,13 +1,13 @@
 // The manifest: everything that is needed to run a bundle. A runtime never asks which model it is.
 import { BundleError, reason } from "../errors.js";
 import { isCertainty } from "../loop/certainty.js";
-import { USUAL_COSTS } from "../loop/drafting.js";
+import { USUAL_COSTS } from "../drafts/drafting.js";
 import { safeRepr } from "../support/values.js";
 
 /** @import { Markup } from "../chat/template.js" */
 /** @import { Certainty } from "../loop/certainty.js" */
 /** @import { Mode } from "../loop/dial.js" */
-/** @import { Costs } from "../loop/drafting.js" */
+/** @import { Costs } from "../drafts/drafting.js" */
 
 /** @typedef {"float32" | "float16" | "int8" | "int32" | "int64"} DType */
 

@@ -2,7 +2,7 @@
 import { BusyError, InputError } from "../errors.js";
 import { Settings, defined } from "../loop/settings.js";
 import { Stats } from "../loop/stats.js";
-import { structural, structureOf } from "../loop/structure.js";
+import { structural, structureOf } from "../structured/structure.js";
 import { checkOptions, checkText } from "../support/values.js";
 import { readMessages } from "./messages.js";
 import { RESUMABLE, Stream } from "./stream.js";

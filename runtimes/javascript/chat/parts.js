@@ -1,7 +1,7 @@
 // The parts of a loaded model, which its conversations share.
 import { InputError } from "../errors.js";
-import { Unconstrained } from "../loop/constraint.js";
-import { Edits } from "../loop/edits.js";
+import { Unconstrained } from "../structured/constraint.js";
+import { Edits } from "../structured/edits.js";
 import { CallGrammars } from "../calls/call_grammar.js";
 import { checkLimits, readTools } from "../calls/catalogue.js";
 import { Sampler } from "../loop/sampling.js";
@@ -11,7 +11,7 @@ import { TextStream } from "./text_stream.js";
 import { Turns } from "./stream.js";
 
 /** @import { Group } from "../loop/backend.js" */
-/** @import { Constraint } from "../loop/constraint.js" */
+/** @import { Constraint } from "../structured/constraint.js" */
 /** @import { Engine } from "../loop/engine.js" */
 /** @import { Settings } from "../loop/settings.js" */
 /** @import { Transcript } from "./messages.js" */

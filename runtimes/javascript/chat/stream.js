@@ -4,7 +4,7 @@ import { certaintyOf, isWhole } from "../loop/certainty.js";
 import { Stats } from "../loop/stats.js";
 
 /** @import { Group } from "../loop/backend.js" */
-/** @import { Constraint } from "../loop/constraint.js" */
+/** @import { Constraint } from "../structured/constraint.js" */
 /** @import { Engine, Reuse } from "../loop/engine.js" */
 /** @import { Sampler, TopToken } from "../loop/sampling.js" */
 /** @import { Settings } from "../loop/settings.js" */

@@ -1,7 +1,7 @@
 // Text to tokens and back, over a tokenizer.json.
 import { Tokenizer as Library } from "@huggingface/tokenizers";
 import { BundleError, reason } from "../errors.js";
-import { Words } from "../loop/copied_words.js";
+import { Words } from "../drafts/copied_words.js";
 import { BYTE_OF } from "../support/byte_alphabet.js";
 import { checkText } from "../support/values.js";
 

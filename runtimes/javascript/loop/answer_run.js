@@ -9,7 +9,7 @@ import { groupsOf, stepOf, stepToken } from "./step.js";
 
 /** @import { Group, Readout } from "./backend.js" */
 /** @import { CachedText } from "./cached_text.js" */
-/** @import { Words } from "./copied_words.js" */
+/** @import { Words } from "../drafts/copied_words.js" */
 /** @import { Sampler } from "./sampling.js" */
 /** @import { Settings } from "./settings.js" */
 /** @import { Stats } from "./stats.js" */

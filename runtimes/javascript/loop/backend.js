@@ -10,8 +10,8 @@
 /** @import { ToolDefinition } from "../calls/catalogue.js" */
 /** @import { Certainty } from "./certainty.js" */
 /** @import { Recommended } from "./dial.js" */
-/** @import { DraftIndex } from "./draft_index.js" */
-/** @import { Costs } from "./drafting.js" */
+/** @import { DraftIndex } from "../drafts/draft_index.js" */
+/** @import { Costs } from "../drafts/drafting.js" */
 
 /**
  * @typedef {object} ModelInfo  Facts about a loaded model.

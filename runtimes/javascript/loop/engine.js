@@ -22,7 +22,7 @@ import { hybrid, verify } from "./verify.js";
 
 /** @import { Steps } from "./answer_run.js" */
 /** @import { Backend, Group } from "./backend.js" */
-/** @import { Words } from "./copied_words.js" */
+/** @import { Words } from "../drafts/copied_words.js" */
 /** @import { Sampler } from "./sampling.js" */
 /** @import { Settings } from "./settings.js" */
 /** @import { Stats } from "./stats.js" */

@@ -6,13 +6,13 @@
 // and the cumulative distribution is walked in order of token id, so equal seeds and scores give equal text. Draws can be
 // taken back, so a drafted group is checked with the same draws as plain decoding's. Scores and weights have 32 bits.
 import { CheckpointError, InputError } from "../errors.js";
-import { Unconstrained } from "./constraint.js";
-import { noCopies } from "./drafting.js";
+import { Unconstrained } from "../structured/constraint.js";
+import { noCopies } from "../drafts/drafting.js";
 import { Random } from "./random.js";
 import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
 
-/** @import { Constraint } from "./constraint.js" */
-/** @import { Copies } from "./drafting.js" */
+/** @import { Constraint } from "../structured/constraint.js" */
+/** @import { Copies } from "../drafts/drafting.js" */
 /** @import { Sampling } from "./settings.js" */
 
 /** @typedef {{token: number, logprob: number}} TopToken  a likely token with the natural logarithm of its probability */

@@ -2,7 +2,7 @@
 import { InputError } from "../errors.js";
 import { checkOptions, flag, numberIn, safeRepr, wholeIn } from "../support/values.js";
 import { UNMEASURED, setDial } from "./dial.js";
-import { structureOf } from "./structure.js";
+import { structureOf } from "../structured/structure.js";
 
 /** @import { CallLimits } from "../calls/catalogue.js" */
 /** @import { Mode, Recommended } from "./dial.js" */

@@ -18,7 +18,7 @@ import { Graph } from "./graph.js";
  * @property {number} [threads]  default ONNX Runtime's choice
  */
 
-/** @import { DraftIndex } from "../loop/draft_index.js" */
+/** @import { DraftIndex } from "../drafts/draft_index.js" */
 
 const DEFAULT_CACHE_SLOTS = 4096;
 const BYTES = { float32: 4, float16: 2, int8: 1, int32: 4, int64: 8 };

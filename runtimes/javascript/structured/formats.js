@@ -1,4 +1,4 @@
-// Dates and times in JSON schemas, as regular expressions: Python's, in hamburger_edge/loop/formats.py, where the
+// Dates and times in JSON schemas, as regular expressions: Python's, in hamburger_edge/structured/formats.py, where the
 // reasons are.
 
 const YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])";

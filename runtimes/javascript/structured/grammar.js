@@ -11,7 +11,7 @@ import { failure, xgrammar } from "./xgrammar.js";
 
 /** @import { CompiledGrammar, GrammarCompiler, StructuralTagFormat } from "@mlc-ai/web-xgrammar" */
 /** @import { Tokenizer } from "../chat/tokenizer.js" */
-/** @import { Structure } from "../loop/structure.js" */
+/** @import { Structure } from "./structure.js" */
 
 /**
  * @typedef {object} Matcher  xgrammar's GrammarMatcher; apps without xgrammar have no types of it.

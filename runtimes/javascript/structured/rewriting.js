@@ -1,4 +1,4 @@
-// A JSON schema as it is compiled: formats as patterns, integers bounded, as in hamburger_edge/loop/rewriting.py, where
+// A JSON schema as it is compiled: formats as patterns, integers bounded, as in hamburger_edge/structured/rewriting.py, where
 // the reasons are.
 import { PATTERNS } from "./formats.js";
 

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { AnswerRun } from "../loop/answer_run.js";
 import { CachedText } from "../loop/cached_text.js";
-import { Edits, keptWords } from "../loop/edits.js";
+import { Edits, keptWords } from "../structured/edits.js";
 import { Sampler } from "../loop/sampling.js";
 import { Settings } from "../loop/settings.js";
 import { Stats } from "../loop/stats.js";

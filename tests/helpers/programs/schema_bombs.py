@@ -10,7 +10,7 @@ from typing import Any
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.grammar import Grammars
+from hamburger_edge.structured.grammar import Grammars
 from helpers.grammar_walks import start, walk
 
 LIMIT = 3 << 30  # bytes of address space

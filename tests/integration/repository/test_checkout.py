@@ -64,7 +64,7 @@ def test_command_names_its_missing_extra(bundle: Path, tmp_path: Path) -> None:
 
 def test_core_imports_no_extra() -> None:
     code = "import sys, hamburger_edge; assert 'onnxruntime' not in sys.modules\n"
-    code += "import hamburger_edge.cli.main, hamburger_edge.loop.grammar, numpy, onnxruntime\n"
+    code += "import hamburger_edge.cli.main, hamburger_edge.structured.grammar, numpy, onnxruntime\n"
     code += "print('\\n'.join(sys.modules))"
     printed = subprocess.check_output([sys.executable, "-c", code], text=True)
     loaded = {name.split(".")[0] for name in printed.splitlines()}

@@ -34,12 +34,12 @@ import hamburger_edge
 from hamburger_edge import Chunk, Options, Result, Stats
 from hamburger_edge.bundle.manifest import FileEntry, content_hash
 from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.drafts.copied_words import Words
+from hamburger_edge.drafts.draft_index import DraftIndex
+from hamburger_edge.drafts.drafting import Drafter
 from hamburger_edge.loop.certainty import Certainty
-from hamburger_edge.loop.copied_words import Words
 from hamburger_edge.loop.dial import MODES
-from hamburger_edge.loop.draft_index import DraftIndex
-from hamburger_edge.loop.drafting import Drafter
-from hamburger_edge.loop.formats import PATTERNS
+from hamburger_edge.structured.formats import PATTERNS
 from hamburger_edge.support.files import DRAFT_INDEX, sha256
 from hamburger_edge.tuning.draft_index import build_draft_index
 

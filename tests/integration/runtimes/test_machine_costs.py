@@ -11,7 +11,7 @@ from helpers.toys.toy_bundles import CHANGES
 
 import hamburger_edge
 from hamburger_edge.cli.main import main
-from hamburger_edge.loop.drafting import Costs
+from hamburger_edge.drafts.drafting import Costs
 from hamburger_edge.runtimes.onnx.machine_costs import VARIABLE, costs_file
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend, open_bundle
 

@@ -23,7 +23,7 @@ from hamburger_edge.models.training.data.batches import Cuts, DistilledData
 from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
 from hamburger_edge.tuning import planning, tune_run
-from hamburger_edge.tuning.examples import read_examples
+from hamburger_edge.tuning.data.examples import read_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe, write_tune_recipe
 
 pytestmark = pytest.mark.slow

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from helpers.scripted_backend import ScriptedBackend
 
+from hamburger_edge.drafts.drafting import Costs
 from hamburger_edge.loop.call_costs import CallTimes, time_calls
-from hamburger_edge.loop.drafting import Costs
 
 
 def test_costs_are_in_units_of_a_call_with_one_row() -> None:

@@ -11,8 +11,8 @@ from helpers.scripted_backend import EOS, ScriptedBackend, info
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hamburger_edge.drafts.drafting import Costs
 from hamburger_edge.loop.backend import ModelInfo
-from hamburger_edge.loop.drafting import Costs
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.fixed_groups import groups_of_size
 

@@ -10,13 +10,13 @@ from helpers.scripted_backend import EOS, ScriptedBackend, failing, info
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hamburger_edge.loop.edits import Edits
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.fixed_groups import groups_of_size
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.loop.step import Step
 from hamburger_edge.loop.turns import Flag
+from hamburger_edge.structured.edits import Edits
 
 
 def plain(prompt: list[int] | None = None, most: int = 20) -> list[int]:

@@ -22,11 +22,11 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import MODES
 from hamburger_edge.loop.engine import Engine
-from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import Step
+from hamburger_edge.structured.grammar import Grammars
 
 PROMPT = [70, 71, 72]
 LONG = {"const": "the cat sat on the mat, the cat sat on the mat"}  # many more tokens than a group holds

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hamburger_edge.drafts.drafting import Copies
 from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.loop.backend import Floats
-from hamburger_edge.loop.drafting import Copies
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.scores import pick
 from hamburger_edge.loop.settings import SamplingSettings

@@ -91,7 +91,7 @@ def test_documents_name_the_recommended_settings(document: Path) -> None:
 
 def test_contributing_lists_every_folder_of_the_code() -> None:
     rows = re.findall(r"^\| `([\w/]+)/` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.M)
-    core = {"bundle", "calls", "chat", "cli", "loop", "support"}
+    core = {"bundle", "calls", "chat", "cli", "drafts", "loop", "structured", "support"}
     rooms = {
         path.parent.name for path in (ROOT / PROJECT).glob("*/__init__.py") if not path.parent.is_symlink()
     }

@@ -10,7 +10,7 @@ from helpers.places import ROOT
 from packaging.requirements import Requirement
 
 GROUND = {"errors", "support"}
-CORE = {*GROUND, "calls", "loop", "chat", "bundle"}
+CORE = {*GROUND, "calls", "structured", "drafts", "loop", "chat", "bundle"}
 APP = {*CORE, "hamburger_edge", "assembling", "exporting", "loading", "model"}
 RUNTIMES = {"runtimes.onnx", "runtimes.llamacpp", "runtimes.torch"}
 NETWORKS = {"models.architecture", "models.bases", "models.checkpoints"}
@@ -25,10 +25,12 @@ DIRECTION = {
     "errors": set(),
     "support": {"errors"},
     "calls": GROUND,
-    "loop": {*GROUND, "calls"},
-    "chat": {*GROUND, "calls", "loop"},
-    "bundle": {*GROUND, "calls", "loop", "chat"},
-    "model": {*GROUND, "calls", "loop", "chat"},
+    "structured": {*GROUND, "calls"},
+    "drafts": GROUND,
+    "loop": {*GROUND, "structured", "drafts"},
+    "chat": {*GROUND, "calls", "structured", "drafts", "loop"},
+    "bundle": {*GROUND, "calls", "structured", "drafts", "loop", "chat"},
+    "model": {*GROUND, "calls", "structured", "loop", "chat"},
     "runtimes": set(),
     "runtimes.onnx": CORE,
     "runtimes.llamacpp": CORE,
@@ -63,14 +65,26 @@ DIRECTION = {
     "benchmarks.speed": {*APP, *NETWORKS, "export", "benchmarks", "evaluation"},
     "benchmarks.requests": {*APP, "benchmarks", "benchmarks.speed", "evaluation"},
     "benchmarks.peers.serving": {*CORE, "benchmarks", "benchmarks.peers", "benchmarks.speed", "evaluation"},
-    "tuning": {*APP, *TRAINING, "evaluation"},
+    "tuning.data": {*APP, *TRAINING, "evaluation"},
+    "tuning.judging": {*APP, *TRAINING, "evaluation", "tuning.data"},
+    "tuning": {*APP, *TRAINING, "evaluation", "tuning.data", "tuning.judging"},
     "serve": {*APP, "models.checkpoints"},
     "integrations": {*APP, *NETWORKS, "runtimes.torch", "evaluation"},
     "integrations.optimum_commands": {*GROUND, "cli.commands"},
     "integrations.pyinstaller_hooks": {"runtimes.onnx"},
     "cli": {*APP, "cli.commands"},
     "cli.commands": {
-        *{"cli", *APP, *TRAINING, "tuning", "serve", "export", "export.parity", "runtimes.torch"},
+        *{
+            "cli",
+            *APP,
+            *TRAINING,
+            "tuning",
+            "tuning.data",
+            "serve",
+            "export",
+            "export.parity",
+            "runtimes.torch",
+        },
         *{"evaluation", "benchmarks", *PEERS},
     },
     "__main__": {"cli"},

@@ -14,10 +14,10 @@ from helpers.serving import question
 
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
-from hamburger_edge.loop.grammar import Grammars
 from hamburger_edge.serve.answers import encoded, error
 from hamburger_edge.serve.fields import RefusedError, decoded
 from hamburger_edge.serve.requests import Asked, Limits, read_chat, read_completion
+from hamburger_edge.structured.grammar import Grammars
 
 
 def chat(recommended: Recommended | None = None, **fields: Any) -> Asked:

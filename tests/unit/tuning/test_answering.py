@@ -15,8 +15,8 @@ from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.updates.lora import add_lora
 from hamburger_edge.tuning import more_answers
+from hamburger_edge.tuning.judging.watching import greedy
 from hamburger_edge.tuning.more_answers import write_answers
-from hamburger_edge.tuning.watching import greedy
 
 QUESTIONS = [[1, 5 + number, *range(20, 20 + number % 4)] for number in range(30)]
 LONGEST = 24

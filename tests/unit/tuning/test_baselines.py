@@ -11,8 +11,9 @@ from helpers.measured_rows import row
 from hamburger_edge.evaluation.asking import Request
 from hamburger_edge.evaluation.judges import find_judge
 from hamburger_edge.loop.dial import PLAIN
-from hamburger_edge.tuning.bag_of_words import are_classes, classified
-from hamburger_edge.tuning.baselines import (
+from hamburger_edge.tuning.data.examples import Example, Turn
+from hamburger_edge.tuning.judging.bag_of_words import are_classes, classified
+from hamburger_edge.tuning.judging.baselines import (
     Baseline,
     baselines,
     comparison,
@@ -21,7 +22,6 @@ from hamburger_edge.tuning.baselines import (
     plain_score,
     unbeaten,
 )
-from hamburger_edge.tuning.examples import Example, Turn
 
 PROMPTS = ["play some jazz", "play some blues", "book a table in Rome", "what is the weather in Rome"]
 ANSWERS = ["jazz", "blues", "table", "weather"]

@@ -10,7 +10,7 @@ import pytest
 from helpers.home_tools import CATALOGUE, LIGHT, TOOLS
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.tuning.examples import Example, Turn, read_examples
+from hamburger_edge.tuning.data.examples import Example, Turn, read_examples
 
 SHORT = {"prompt": "half light", "calls": [LIGHT]}
 USER = {"role": "user", "content": "half light"}

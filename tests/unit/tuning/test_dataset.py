@@ -22,7 +22,7 @@ from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import Split, side
 from hamburger_edge.support.progress import no_progress
-from hamburger_edge.tuning.augment import (
+from hamburger_edge.tuning.data.augment import (
     AMBIGUOUS,
     CATEGORIES,
     KNOWN,
@@ -33,10 +33,10 @@ from hamburger_edge.tuning.augment import (
     Augmented,
     augmented,
 )
+from hamburger_edge.tuning.data.encoding import Encoder
+from hamburger_edge.tuning.data.examples import Example, Examples, Turn
 from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
 from hamburger_edge.tuning.draft_index import index_examples
-from hamburger_edge.tuning.encoding import Encoder
-from hamburger_edge.tuning.examples import Example, Examples, Turn
 from hamburger_edge.tuning.task import read_task, write_examples, write_facts
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.tune_run import TuneRun

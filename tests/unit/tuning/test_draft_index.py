@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from hamburger_edge.loop.copied_words import COPY, START, Words
-from hamburger_edge.loop.draft_index import DraftIndex, Guess
-from hamburger_edge.loop.drafting import Drafter
+from hamburger_edge.drafts.copied_words import COPY, START, Words
+from hamburger_edge.drafts.draft_index import DraftIndex, Guess
+from hamburger_edge.drafts.drafting import Drafter
 from hamburger_edge.tuning import draft_index
 from hamburger_edge.tuning.draft_counts import Pair
 from hamburger_edge.tuning.draft_index import LEAST_ANSWERS, build_draft_index

@@ -17,10 +17,10 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError, InputError
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.support.progress import no_progress
+from hamburger_edge.tuning.data.encoding import Encoder, brief, without_default_system
+from hamburger_edge.tuning.data.example_command import is_command
+from hamburger_edge.tuning.data.examples import Example, Turn, read_command_examples, read_examples
 from hamburger_edge.tuning.dataset import Dataset
-from hamburger_edge.tuning.encoding import Encoder, brief, without_default_system
-from hamburger_edge.tuning.example_command import is_command
-from hamburger_edge.tuning.examples import Example, Turn, read_command_examples, read_examples
 from hamburger_edge.tuning.tune_recipe import read_tune_recipe
 
 PAIR = {"prompt": "Play jazz", "answer": "ok"}

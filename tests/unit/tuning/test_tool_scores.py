@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hamburger_edge.evaluation.judges import Case, find_judge
-from hamburger_edge.tuning.tool_scores import ToolScore, show_tool_scores, tool_scores
+from hamburger_edge.tuning.judging.tool_scores import ToolScore, show_tool_scores, tool_scores
 
 ANSWERS = [  # expected, generated
     ("TurnOn area kitchen", "TurnOn area kitchen"),

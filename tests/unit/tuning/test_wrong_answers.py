@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hamburger_edge.evaluation.judges import Case, distance
-from hamburger_edge.tuning.baselines import Baseline
+from hamburger_edge.tuning.judging.baselines import Baseline
 from hamburger_edge.tuning.wrong_answers import (
     RecordingJudge,
     WrongAnswer,

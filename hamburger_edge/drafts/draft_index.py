@@ -32,8 +32,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hamburger_edge.drafts.copied_words import COPY, START
 from hamburger_edge.errors import BundleError
-from hamburger_edge.loop.copied_words import COPY, START
 from hamburger_edge.support.files import DRAFT_INDEX, read_regular
 
 MAGIC, VERSION, HEADER, ENTRY = b"HBDI", 2, 64, 12

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hamburger_edge.chat.template import ChatTemplate, Part
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError
-from hamburger_edge.tuning.examples import Example
+from hamburger_edge.tuning.data.examples import Example
 
 if TYPE_CHECKING:
     from hamburger_edge.models.distillation.written import WrittenConversation

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hamburger_edge.errors import BundleError, InputError, require
-from hamburger_edge.loop.constraint import Bools
-from hamburger_edge.loop.rewriting import rewritten
-from hamburger_edge.loop.structure import Structure
+from hamburger_edge.structured.constraint import Bools
+from hamburger_edge.structured.rewriting import rewritten
+from hamburger_edge.structured.structure import Structure
 
 Run = tuple[Sequence[int], int]  # consecutive forced tokens, and the index of the next one
 

@@ -13,11 +13,11 @@ from helpers.scripted_backend import ScriptedBackend
 
 from hamburger_edge.loop.answer_run import AnswerRun
 from hamburger_edge.loop.cached_text import CachedText
-from hamburger_edge.loop.edits import Edits, kept_words
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.turns import Flag
+from hamburger_edge.structured.edits import Edits, kept_words
 
 END = 256  # bytes are tokens here
 # the same for the JavaScript runtime

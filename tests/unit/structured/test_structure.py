@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hamburger_edge.errors import InputError, MissingExtraError
-from hamburger_edge.loop.grammar import Grammars
-from hamburger_edge.loop.structure import LARGEST, Structure
+from hamburger_edge.structured.grammar import Grammars
+from hamburger_edge.structured.structure import LARGEST, Structure
 
 TAGS = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}}
 

@@ -17,9 +17,8 @@ from typing import Any
 
 from hamburger_edge.evaluation.asking import Request, Row
 from hamburger_edge.evaluation.judges import Case, Judge
-from hamburger_edge.tuning.bag_of_words import are_classes, classified
-from hamburger_edge.tuning.examples import Example
-from hamburger_edge.tuning.words import words_of
+from hamburger_edge.tuning.data.examples import Example
+from hamburger_edge.tuning.judging.bag_of_words import are_classes, classified, words_of
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -11,10 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hamburger_edge.tuning.words import words_of
-
 EXAMPLES_PER_CLASS = 5  # mean number of examples from which answers count as classes
 STEPS, BATCH, RATE, DECAY = 2000, 64, 0.1, 1e-3
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def words_of(text: str) -> list[str]:
+    """Return words and punctuation marks in order, without case."""
+    return _WORD.findall(text.casefold())
 
 
 def are_classes(answers: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from helpers.grammar_walks import EOS
 
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.loop.grammar import Grammars
+from hamburger_edge.structured.grammar import Grammars
 
 
 @pytest.fixture(scope="session")

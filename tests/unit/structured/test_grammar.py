@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import InputError
-from hamburger_edge.loop.formats import PATTERNS
-from hamburger_edge.loop.grammar import Grammars
-from hamburger_edge.loop.rewriting import LARGEST_INTEGER, rewritten
+from hamburger_edge.structured.formats import PATTERNS
+from hamburger_edge.structured.grammar import Grammars
+from hamburger_edge.structured.rewriting import LARGEST_INTEGER, rewritten
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@ import { checkLimits } from "../calls/catalogue.js";
 import { InputError, reason } from "../errors.js";
 import { flag, safeRepr } from "../support/values.js";
 
-/** @import { Options } from "./settings.js" */
+/** @import { Options } from "../loop/settings.js" */
 
 /** @typedef {{kind: "jsonSchema" | "regex" | "grammar" | "calls", text: string, isLenient: boolean, allowsText: boolean}} Structure */
 

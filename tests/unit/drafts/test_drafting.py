@@ -10,10 +10,8 @@ import pytest
 from helpers.engine_runs import Entry, along, check_the_books, packed_index, run, said
 from helpers.scripted_backend import EOS, ScriptedBackend, info
 
-from hamburger_edge.errors import BundleError
-from hamburger_edge.loop.backend import Floats, MicroReadout
-from hamburger_edge.loop.copied_words import COPY, NEWEST, START, CopyReader, Reading, Words
-from hamburger_edge.loop.draft_index import (
+from hamburger_edge.drafts.copied_words import COPY, NEWEST, START, CopyReader, Reading, Words
+from hamburger_edge.drafts.draft_index import (
     DraftIndex,
     Guess,
     Rates,
@@ -24,7 +22,9 @@ from hamburger_edge.loop.draft_index import (
     read_draft_index,
     run_keys,
 )
-from hamburger_edge.loop.drafting import WEIGHT, Costs, Drafter, worth_of_token
+from hamburger_edge.drafts.drafting import WEIGHT, Costs, Drafter, worth_of_token
+from hamburger_edge.errors import BundleError
+from hamburger_edge.loop.backend import Floats, MicroReadout
 from hamburger_edge.loop.engine import Engine
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hamburger_edge.loop.constraint import Bools
+from hamburger_edge.structured.constraint import Bools
 
 Row = npt.NDArray[np.int64]  # [bytes of the prompt + 1] cost of aligning the newest word up to each byte
 Bytes = npt.NDArray[np.uint8]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hamburger_edge.loop.formats import with_pattern
+from hamburger_edge.structured.formats import with_pattern
 
 LARGEST_INTEGER = 9 * 10**18
 

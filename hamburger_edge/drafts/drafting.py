@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hamburger_edge.loop.copied_words import COPY, START, CopyReader, Reading, Words
-from hamburger_edge.loop.draft_index import COPY_CHANCES, DraftIndex, Guess, place_keys, run_keys
+from hamburger_edge.drafts.copied_words import COPY, START, CopyReader, Reading, Words
+from hamburger_edge.drafts.draft_index import COPY_CHANCES, DraftIndex, Guess, place_keys, run_keys
 
 LONGEST_MATCH = 5  # upper limit of a match, in tokens
 WEIGHT = 4  # of the measured probabilities, in copied tokens of this answer

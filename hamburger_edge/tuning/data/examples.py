@@ -23,8 +23,8 @@ from hamburger_edge.errors import InputError, require
 from hamburger_edge.support.files import TEXT, open_regular
 from hamburger_edge.support.strict import decode_line, only_keys, read_lines
 from hamburger_edge.support.values import check_text, safe_repr
-from hamburger_edge.tuning.call_examples import calls_as_text, catalogue_of
-from hamburger_edge.tuning.example_command import command_lines
+from hamburger_edge.tuning.data.call_examples import calls_as_text, catalogue_of
+from hamburger_edge.tuning.data.example_command import command_lines
 
 COLUMNS = ("prompt", "answer", "system")
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}  # of files that are named .csv too

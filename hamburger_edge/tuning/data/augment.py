@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from hamburger_edge.tuning.examples import Example, Turn
+from hamburger_edge.tuning.data.examples import Example, Turn
 
 Path = tuple[str | int, ...]
 Span = tuple[int, int]

@@ -1,0 +1,1 @@
+"""Answers of a required structure: constraints on their next tokens, such as grammars and edits."""
