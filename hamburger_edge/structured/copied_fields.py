@@ -18,47 +18,55 @@ from hamburger_edge.structured.json_fields import LOST, Phase, Position
 # JSON's spelling of bytes, as json.dumps(..., ensure_ascii=False) writes them
 _SPELLED = {code: json.dumps(chr(code), ensure_ascii=False)[1:-1].encode() for code in range(0x80)}
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')  # bytes that neither end a string nor begin an escape
+_BLANKS = b" \t\n\r"
 _CONTINUES = range(0x80, 0xC0)  # later bytes of a UTF-8 character
 _WORD_LEADS = range(0xC3, 0xE0)  # first bytes of U+00C0 to U+07FF: scripts that write blanks between words
 
 
 class Spans:
-    """The spans of some texts, spelled as in JSON strings.
+    """The spans of some texts, spelled as in JSON strings, without blanks at their ends.
 
     A word boundary is any place between two characters, except between two word characters. These are ASCII
     letters and digits, and the characters from U+00C0 to U+07FF.
     """
 
     def __init__(self, texts: Iterable[bytes]) -> None:
-        spelled, boundaries = bytearray(), bytearray([1])  # [bytes + 1] whether one is before a byte
+        spelled = bytearray()
+        starts, ends = (
+            bytearray([0]),
+            bytearray([0]),
+        )  # [bytes + 1] whether a span may start, end before a byte
         for text in texts:
-            before = False
-            for byte in text:
-                if byte in _CONTINUES:
-                    boundaries[-1], is_word = 0, before
-                else:
+            is_word = is_blank = False
+            for byte in text.rstrip(_BLANKS):
+                if byte not in _CONTINUES:
+                    was_word, was_blank = is_word, is_blank
                     is_word = byte in _WORD_LEADS or (byte < 0x80 and chr(byte).isalnum())
-                    boundaries[-1] = not (before and is_word)
+                    is_blank = byte in _BLANKS
+                    if not (was_word and is_word):
+                        starts[-1], ends[-1] = not is_blank, not was_blank
                 piece = _SPELLED.get(byte) or bytes([byte])
                 spelled += piece
-                boundaries += bytes(len(piece))
-                before, boundaries[-1] = is_word, 1
+                starts += bytes(len(piece))
+                ends += bytes(len(piece))
+            ends[-1] = 1
             spelled += b"\n"  # no string holds this byte unescaped
-            boundaries.append(1)
-        self._text, self._boundaries = bytes(spelled), bytes(boundaries)
+            starts.append(0)
+            ends.append(0)
+        self._text, self._starts, self._ends = bytes(spelled), bytes(starts), bytes(ends)
 
     def begin_with(self, start: bytes) -> bool:
         """Whether a span begins with these bytes."""
-        return any(True for _ in self._places(start))
+        return not start or any(True for _ in self._places(start))
 
     def include(self, value: bytes) -> bool:
         """Whether this is a span; an empty one, too."""
-        return any(self._boundaries[place + len(value)] for place in self._places(value))
+        return not value or any(self._ends[place + len(value)] for place in self._places(value))
 
     def _places(self, start: bytes) -> Iterator[int]:
         place = self._text.find(start)
         while place >= 0:
-            if self._boundaries[place]:
+            if self._starts[place]:
                 yield place
             place = self._text.find(start, place + 1)
 

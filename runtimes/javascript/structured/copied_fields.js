@@ -9,56 +9,68 @@ import { LOST, START, after } from "./json_fields.js";
 
 /** @import { Position } from "./json_fields.js" */
 
+const isBlank = (/** @type {number} */ byte) => byte === 0x20 || byte === 0x09 || byte === 0x0a || byte === 0x0d;
+const continues = (/** @type {number} */ byte) => byte >= 0x80 && byte < 0xc0; // a later byte of a UTF-8 character
+
+/** Whether a character with this first byte is a letter or digit of a script that writes blanks between words. @param {number} byte */
+const isWord = (byte) => (byte < 0x80 ? /[0-9A-Za-z]/.test(String.fromCharCode(byte)) : byte >= 0xc3 && byte < 0xe0);
+
 /**
- * The spans of some texts, spelled as in JSON strings, a character per byte. A word boundary is any place between two
- * characters, except between two word characters. These are ASCII letters and digits, and the characters from U+00C0 to
- * U+07FF: scripts that write blanks between words.
+ * The spans of some texts, spelled as in JSON strings, a character per byte, without blanks at their ends. A word boundary
+ * is any place between two characters, except between two word characters. These are ASCII letters and digits, and the
+ * characters from U+00C0 to U+07FF.
  */
 export class Spans {
-  #text;
-  #boundaries; // whether one is before a byte, or at the end
+  #text = "";
+  /** @type {boolean[]} whether a span may start before a byte */
+  #starts = [false];
+  /** @type {boolean[]} whether a span may end before a byte */
+  #ends = [false];
 
   /** @param {Uint8Array[]} texts */
   constructor(texts) {
-    let spelled = "";
-    const boundaries = [true];
     for (const text of texts) {
-      let before = /** @type {boolean} */ (false);
-      for (const byte of text) {
-        const continues = byte >= 0x80 && byte < 0xc0;
+      const last = text.findLastIndex((byte) => !isBlank(byte));
+      let before = 0x2e; // a mark, of the character before
+      for (const byte of text.subarray(0, last + 1)) {
+        const here = this.#text.length;
+        if (!continues(byte)) {
+          if (!(isWord(before) && isWord(byte))) [this.#starts[here], this.#ends[here]] = [!isBlank(byte), !isBlank(before)];
+          before = byte;
+        }
         const letter = String.fromCharCode(byte);
-        /** @type {boolean} */
-        const isWord = continues ? before : byte < 0x80 ? /[0-9A-Za-z]/.test(letter) : byte >= 0xc3 && byte < 0xe0;
-        boundaries[boundaries.length - 1] = !continues && !(before && isWord);
-        const piece = byte < 0x80 ? JSON.stringify(letter).slice(1, -1) : letter;
-        spelled += piece;
-        for (let i = 1; i < piece.length; i++) boundaries.push(false);
-        boundaries.push(true);
-        before = isWord;
+        this.#add(byte < 0x80 ? JSON.stringify(letter).slice(1, -1) : letter);
       }
-      spelled += "\n"; // no string holds this byte unescaped
-      boundaries.push(true);
+      this.#ends[this.#text.length] = true;
+      this.#add("\n"); // no string holds this byte unescaped
     }
-    this.#text = spelled;
-    this.#boundaries = boundaries;
+  }
+
+  /** @param {string} piece */
+  #add(piece) {
+    this.#text += piece;
+    for (let i = 0; i < piece.length; i++) {
+      this.#starts.push(false);
+      this.#ends.push(false);
+    }
   }
 
   /** Whether a span begins with these bytes. @param {string} start */
   beginWith(start) {
-    return this.#places(start).next().done === false;
+    return !start || this.#places(start).next().done === false;
   }
 
   /** Whether this is a span; an empty one, too. @param {string} value */
   include(value) {
-    for (const place of this.#places(value)) if (this.#boundaries[place + value.length]) return true;
+    if (!value) return true;
+    for (const place of this.#places(value)) if (this.#ends[place + value.length]) return true;
     return false;
   }
 
   /** @param {string} start */
   *#places(start) {
     for (let place = this.#text.indexOf(start); place >= 0; place = this.#text.indexOf(start, place + 1)) {
-      if (this.#boundaries[place]) yield place;
-      if (place >= this.#text.length) break; // an empty text is found at the end for ever
+      if (this.#starts[place]) yield place;
     }
   }
 }
