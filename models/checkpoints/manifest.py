@@ -43,6 +43,7 @@ class CheckpointManifest:
     recommended_precision: Literal["int4", "int8", "fp16", "fp32"] | None = None  # of exports that name none
     answer_prefix: tuple[int, ...] = ()  # tokens that all its answers begin with
     edits_prompt: bool = False  # its answers are its prompts put right, and are held to that
+    copied_fields: tuple[str, ...] = ()  # of its JSON answers: their strings are spans of the prompt
     tools: tuple[dict[str, Any], ...] = ()  # opaque here: `Catalogue.to_json()` of what its answers call
 
     def to_json(self) -> dict[str, Any]:
@@ -50,7 +51,7 @@ class CheckpointManifest:
         base = {key: value for key, value in asdict(self.base).items() if value not in (None, (), False)}
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self) | {"base": base}))
         optional = ("recommended", "certainty", "recommended_precision", "answer_prefix")
-        for name in (*optional, "edits_prompt", "tools"):
+        for name in (*optional, "edits_prompt", "copied_fields", "tools"):
             if not plain[name]:
                 del plain[name]
         return plain

@@ -44,6 +44,7 @@ import { safeRepr } from "../support/values.js";
  * @property {number[]} [answer_prefix]  tokens that all answers begin with
  * @property {import("../calls/catalogue.js").ToolDefinition[]} [tools]  functions that its answers call
  * @property {boolean} [edits_prompt]  its answers are its prompts put right, and are held to that
+ * @property {string[]} [copied_fields]  of its JSON answers: their strings are spans of the prompt
  * @property {Certainty | null} [certainty]  coefficients of an answer's certainty; null: not measured
  * @property {Costs} [draft_costs]
  */
@@ -96,6 +97,7 @@ export function readManifest(content, place) {
     Number.isInteger(token) && 0 <= token && token < model.vocab_size && !model.eos_ids.includes(token);
   need(Array.isArray(answer_prefix) && answer_prefix.length <= LONGEST_ANSWER_PREFIX && answer_prefix.every(isToken), "has no usable answer_prefix");
   need((data.tools ?? []).every?.((/** @type {any} */ tool) => typeof tool?.function?.name === "string"), "has no usable tools");
+  need((data.copied_fields ?? []).every?.((/** @type {any} */ field) => typeof field === "string"), "has no usable copied_fields");
   const costs = data.draft_costs ?? USUAL_COSTS;
   need(0 < costs.row && costs.row <= 10 && 0 < costs.micro && costs.micro <= 10, "has no usable draft_costs");
   need((data.certainty ?? null) === null || isCertainty(data.certainty), "has no usable certainty");

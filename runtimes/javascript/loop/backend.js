@@ -31,6 +31,7 @@
  * @property {readonly number[]} [answerPrefix]  tokens that all its answers begin with, as a task's may
  * @property {ToolDefinition[]} [tools]  its answers call these
  * @property {boolean} [editsPrompt]  its answers are its prompts put right, and are held to that
+ * @property {readonly string[]} [copiedFields]  of its JSON answers: their strings are spans of the prompt
  * @property {Certainty | null} [certainty]  coefficients of an answer's certainty; null: not measured
  * @property {DraftIndex | null} [draftIndex]  what usually follows what in its answers
  * @property {Costs} [draftCosts]  of drafted rows and micro steps
