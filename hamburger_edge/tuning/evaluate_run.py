@@ -189,10 +189,7 @@ def _inputs(tuned: Tuned) -> dict[str, Any]:
     inputs = {
         "version": __version__,
         "checkpoint": {
-            **{
-                name: manifest.get(name)
-                for name in ("config", "base", "chat_template", "answer_prefix", "tools")
-            },
+            **{name: manifest.get(name) for name in ("config", "base", "chat_template", "tools")},
             "files": {
                 file.name: sha256(file)
                 for file in sorted(checkpoint.iterdir())

@@ -14,7 +14,7 @@ from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
 from hamburger_edge.models.training.data.batches import DistilledData, Split, split_questions
 from hamburger_edge.tuning.data.examples import Example
-from hamburger_edge.tuning.dataset import TOKENIZER, Dataset, common_answer_prefix
+from hamburger_edge.tuning.dataset import TOKENIZER, Dataset
 from hamburger_edge.tuning.draft_index import index_answers, question_and_answer
 from hamburger_edge.tuning.judging.baselines import Baseline, baselines
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
@@ -90,8 +90,7 @@ def write_facts(
         (checkpoint / CALIBRATION).unlink(missing_ok=True)
     catalogue = task.dataset.catalogue
     tools = None if catalogue is None else catalogue.to_json()
-    prefix = common_answer_prefix(data, task.split.train)
-    write_into(checkpoint, answer_prefix=prefix, edits_prompt=edits_prompt or None, tools=tools)
+    write_into(checkpoint, edits_prompt=edits_prompt or None, tools=tools)
 
     def pairs(numbers: Sequence[int]) -> list[tuple[list[int], list[int]]]:
         spans = (slice(*data.starts[number : number + 2]) for number in numbers)
