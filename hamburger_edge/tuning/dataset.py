@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hamburger_edge.calls.catalogue import Catalogue
+from hamburger_edge.calls.catalogue import Catalogue, read_catalogue
 from hamburger_edge.calls.from_python import read_tools_file
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
@@ -113,6 +113,9 @@ class Dataset:
         base = self._whole_base
         assert base.tokenizer is not None
         tokenizer = Tokenizer(base.tokenizer)
+        if self.recipe.keep_graft:
+            own = read_manifest(resolve(self.recipe.start) / MANIFEST).chat_template
+            return Encoder.of(ChatTemplate.from_json(own or base.chat_template), tokenizer, base.eos_ids)
         template = without_default_system(ChatTemplate.from_json(base.chat_template))
         every = (*self.examples.examples, *(self.judged.examples if self.judged else ()))
         if self.recipe.template == "brief" and all(example.single for example in every):
@@ -130,10 +133,18 @@ class Dataset:
     def _all_examples(self) -> Examples:
         """The examples with those that `held_out` asks, too."""
         source, tools = self.recipe.examples, self.recipe.tools
-        catalogue = read_tools_file(Path(tools)) if tools else None
+        catalogue = read_tools_file(Path(tools)) if tools else self._own_catalogue
         if is_command(source):
             return read_command_examples(source, self.recipe.lines, catalogue)
         return read_examples(Path(source), catalogue)
+
+    @property
+    def _own_catalogue(self) -> Catalogue | None:
+        """The functions of the model that the recipe continues, if it has any."""
+        if not self.recipe.keep_graft:
+            return None
+        tools = read_manifest(resolve(self.recipe.start) / MANIFEST).tools
+        return read_catalogue(list(tools), self.recipe.start) if tools else None
 
     @property
     def catalogue(self) -> Catalogue | None:

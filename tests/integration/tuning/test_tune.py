@@ -50,6 +50,13 @@ TUNED = Stage(
     lora_rank=8,
     loss=LossWeights(micro=0.0, hard=0.0),
 )
+READ = replace(
+    TUNED,
+    learns=("base", "embedder", "micro", "stop_head"),
+    loss=LossWeights(),
+    epochs=2,
+    cuts=Cuts(entropy=0.0),
+)
 FAST: dict[str, Any] = {"row_slots": 128, "precision": "fp32", "judge_batches": 1}
 GRAFT = Recipe(base="", data="", out="", shape=SHAPE, stages=(GRAFTED,), **FAST)
 TUNING = replace(
@@ -220,6 +227,39 @@ def test_run_again_it_is_done_already(task: Path, capsys: pytest.CaptureFixture[
     assert json.loads(said.out)["confirming"] == figures["confirming"]
     assert (task / "made.work" / "evaluation.json").read_bytes() == before
     assert (task / "made" / "graft.safetensors").stat().st_mtime_ns >= weights
+
+
+def test_a_tuned_model_learns_more_examples(
+    task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its base and its graft continue together, and it learns an answer to other sentences."""
+    none = json.dumps({"prompt": "hello", "answer": json.dumps({"said": None, "length": None})})
+    examples = tmp_path / "examples.jsonl"
+    examples.write_text((task / "examples.jsonl").read_text() + none + "\n")
+    recipe = replace(
+        read_tune_recipe(task / "recipe.toml"),
+        examples=str(examples),
+        tuning=None,
+        graft=None,
+        more_answers=0,
+        reading=replace(TUNING, shape=SHAPE, stages=(replace(READ, lora_rank=8),)),
+    )
+    write_tune_recipe(tmp_path / "recipe.toml", recipe)
+    command = [*COMMAND, "--recipe", str(tmp_path / "recipe.toml"), "-o", str(tmp_path / "more")]
+    assert main([*command, "--continue", str(task / "made"), "--minutes", "59"]) == 0
+    assert "off-topic sentences: 5" in capsys.readouterr().err
+    assert not (tmp_path / "more.work" / "graft").exists()
+    before, after = (load_checkpoint(folder) for folder in (task / "made", tmp_path / "more"))
+    assert after.manifest["provenance"]["start"] == before.manifest["provenance"]
+    changed = {
+        name.split(".")[0]
+        for name, tensor in after.model.state_dict().items()
+        if not tensor.equal(before.model.state_dict()[name])
+    }
+    assert changed == {"base", "embedder", "micro", "stop_head", "stop_evidence"}
+    other = [*map(str, ("tune", examples, "-o", tmp_path / "other", "--continue", task / "made"))]
+    assert main([*other, "--layers", "2"]) == 1
+    assert f"--layers: --continue takes that from {task / 'made'}: leave it out" in capsys.readouterr().err
 
 
 def failing(capsys: pytest.CaptureFixture[str], *words: object) -> str:
