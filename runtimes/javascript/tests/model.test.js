@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import * as errors from "../errors.js";
-import { END, ids, scripted } from "./scripted_backend.js";
+import { END, ids, indexOf, scripted } from "./scripted_backend.js";
 
 /** @import { Chunk, Message, Prompt } from "../index.js" */
 
@@ -45,11 +45,23 @@ describe("an answer", () => {
     assert.deepEqual([tokens, finishReason], [ids("abcdef"), "context"]);
   });
 
-  it("begins with the answer prefix up to the first token that edits refuse", async () => {
-    const { model, backend } = scripted("abc.", { editsPrompt: true, answerPrefix: ids("abzzzzzz") });
+  it("checks guesses in the call that reads the prompt, up to the first token that edits refuse", async () => {
+    const { model, backend } = scripted("abc.", { editsPrompt: true, draftIndex: indexOf("abzzzzzz") });
     const { text } = await model.generate("abc", { mode: "verify", confidence: 0.5 });
     assert.equal(text, "abc");
     assert.deepEqual(backend.fed[0].flat(), ids("abcabzz")); // a third z would exceed the budget
+  });
+
+  it("merges no guess in a first call whose positions must have no gaps", async () => {
+    const draftIndex = indexOf("abcd");
+    for (const firstCallHasNoGaps of [false, true]) {
+      const { model, backend } = scripted("abcd.", { draftIndex, firstCallHasNoGaps });
+      await model.generate("xy", { mode: "hybrid", confidence: 0.5, raw: true });
+      assert.deepEqual(backend.fed[0], ["x", "y", ...(firstCallHasNoGaps ? [] : ["abc", "d"])].map(ids));
+      const verified = scripted("abcd.", { draftIndex, firstCallHasNoGaps });
+      assert.equal((await verified.model.generate("xy", { mode: "verify", raw: true })).text, "abcd");
+      assert.deepEqual(verified.backend.fed[0], [..."xyabcd"].map(ids));
+    }
   });
 
   it("is ended by a signal, by cancel, and by leaving the loop; the next one is answered", async () => {
