@@ -75,7 +75,7 @@ def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
     recipe = replace(recipe, **given)
     if not options.continued:
         return recipe
-    if begun.exists():
+    if begun.exists() and not options.recipe:
         if options.continued != recipe.start or not recipe.keep_graft:
             raise InputError(
                 f"{begun}: this run began without --continue {options.continued}: leave that as it was, "
