@@ -125,6 +125,13 @@ def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
     assert "tuned to one task with" in card
     assert all(f"| {row['name']} |" in card for row in figures["choosing"])
     assert f"Recommended: {best['name']}" in card
+    assert "(curves.png)" in card
+    assert (task / "made" / "curves.png").exists()
+    assert all(f"\n## {title}\n" in card for title in ("Use", "Scores", "Data", "Limits", "Licences"))
+    assert "| graft and update of the base | Apache-2.0 |" in card
+    assert "| SHA-256 of `" in card
+    low, high = figures["plain_range"]
+    assert low <= figures["plain"]["score"] <= high
     names = ["most frequent", "field by field", "nearest example"]
     assert [one["name"] for one in figures["baselines"]] == names
     assert "| the model, plain |" in card
