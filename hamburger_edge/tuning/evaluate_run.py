@@ -141,10 +141,7 @@ def _inputs(tuned: Tuned) -> dict[str, Any]:
         "checkpoint": {
             **{
                 name: manifest.get(name)
-                for name in (
-                    *("config", "base", "chat_template", "answer_prefix"),
-                    *("edits_prompt", "copied_fields", "tools"),
-                )
+                for name in ("config", "base", "chat_template", "edits_prompt", "copied_fields", "tools")
             },
             "files": {
                 file.name: sha256(file)

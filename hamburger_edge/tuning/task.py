@@ -15,7 +15,7 @@ from hamburger_edge.models.distillation.written import WrittenConversation, writ
 from hamburger_edge.models.training.data.batches import DistilledData, Split, split_questions
 from hamburger_edge.tuning.data.copied_values import copied_fields
 from hamburger_edge.tuning.data.examples import Example
-from hamburger_edge.tuning.dataset import TOKENIZER, Dataset, common_answer_prefix
+from hamburger_edge.tuning.dataset import TOKENIZER, Dataset
 from hamburger_edge.tuning.draft_index import index_answers, question_and_answer
 from hamburger_edge.tuning.judging.baselines import Baseline, baselines
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
@@ -97,9 +97,8 @@ def write_facts(
         (checkpoint / CALIBRATION).unlink(missing_ok=True)
     catalogue = task.dataset.catalogue
     tools = None if catalogue is None else catalogue.to_json()
-    prefix = common_answer_prefix(data, task.split.train)
     constraint = {"edits_prompt": edits_prompt or None, "copied_fields": task.copied_fields or None}
-    write_into(checkpoint, answer_prefix=prefix, tools=tools, **constraint)
+    write_into(checkpoint, tools=tools, **constraint)
 
     def pairs(numbers: Sequence[int]) -> list[tuple[list[int], list[int]]]:
         spans = (slice(*data.starts[number : number + 2]) for number in numbers)

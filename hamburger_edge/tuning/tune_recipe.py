@@ -32,6 +32,7 @@ class TuneRecipe:
     augment: int = 0  # copies of the examples with exchanged texts, see augment.py
     template: Literal["brief", "base"] = "brief"  # marks around a prompt: the fewest possible, or all
     start: str = ""  # checkpoint on this base: tuning continues from its base update and its embedder
+    keep_graft: bool = False  # of `start`: base and graft continue in one training, see continuing.py
     tune_base: bool = True  # False: the base is already tuned
     layers: int = 0  # of the base, the others are dropped before training, see layers.py; 0: all
     base_layers: tuple[int, ...] = ()  # those layers; (): chosen from the examples

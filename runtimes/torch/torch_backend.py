@@ -174,7 +174,6 @@ def open_checkpoint(
     found = checkpoint.manifest.pop("recommended", None)
     measured = checkpoint.manifest.pop("certainty", None)
     checkpoint.manifest.pop("recommended_precision", None)  # no part of its identity
-    answer_prefix = tuple(checkpoint.manifest.pop("answer_prefix", ()))
     edits_prompt = checkpoint.manifest.pop("edits_prompt", False)
     copied_fields = tuple(checkpoint.manifest.pop("copied_fields", ()))
     tools = tuple(checkpoint.manifest.pop("tools", ()))
@@ -186,7 +185,6 @@ def open_checkpoint(
         fingerprint=hashlib.sha256(b"torch fp32" + identity).hexdigest(),
         recommended=from_mapping(Recommended, found, "recommended") if found else UNMEASURED,
         certainty=from_mapping(Certainty, measured, "certainty") if measured else None,
-        answer_prefix=answer_prefix,
         edits_prompt=edits_prompt,
         copied_fields=copied_fields,
         tools=tools,

@@ -190,6 +190,13 @@ def test_manifest_without_merge_residual_uses_the_mean(folder: Path, data: dict[
     assert load_manifest(folder).fingerprint == before.fingerprint
 
 
+def test_answer_prefix_of_an_older_bundle_is_ignored(folder: Path, data: dict[str, Any]) -> None:
+    before = load_manifest(folder)
+    write(folder, {**data, "answer_prefix": [5, 6]})
+    assert dataclasses.replace(load_manifest(folder), sha256=before.sha256) == before
+    assert load_manifest(folder).fingerprint == before.fingerprint
+
+
 def test_fingerprint_changes_only_with_content_that_affects_answers(
     folder: Path, data: dict[str, Any]
 ) -> None:
