@@ -132,6 +132,13 @@ def test_tuned_model_learns_its_task_and_the_card_lists_its_figures(task: Path) 
     assert "tuned to one task with" in card
     assert all(f"| {row['name']} |" in card for row in figures["choosing"])
     assert f"Recommended: {best['name']}" in card
+    assert "(curves.png)" in card
+    assert (task / "made" / "curves.png").exists()
+    assert all(f"\n## {title}\n" in card for title in ("Use", "Scores", "Data", "Limits", "Licences"))
+    assert "| graft and update of the base | Apache-2.0 |" in card
+    assert "| SHA-256 of `" in card
+    low, high = figures["plain_range"]
+    assert low <= figures["plain"]["score"] <= high
     names = ["most frequent", "field by field", "nearest example"]
     assert [baseline["name"] for baseline in figures["baselines"]] == names
     assert "| the model, plain |" in card
