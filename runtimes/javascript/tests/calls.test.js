@@ -32,6 +32,18 @@ describe("the compact form", () => {
     assert.deepEqual(calls("add []"), [["add", { items: [], room: null }]]);
   });
 
+  it("has the properties of an object in parentheses", () => {
+    const guest = { type: "object", properties: { age: { type: "integer" }, name: STRING, room: { type: ["string", "null"] } }, required: ["name", "room"] };
+    const tools = readTools([tool("add", { guests: { type: "array", items: guest }, place: { type: "object", properties: { in: STRING } } })]);
+    const [call] = parseCalls("add guests ( A (\\)\\n; age 3), ( b, c); place ()", tools, null);
+    const guests = [{ age: 3, name: "A ()\n", room: null }, { name: "b, c", room: null }];
+    assert.deepEqual(call.arguments, { guests, place: {} });
+    assert.throws(() => parseCalls("add guests A", tools, null), /has no \( before an object/);
+    assert.throws(() => parseCalls("add guests ( A", tools, null), /has no \) after an object/);
+    const named = limited(tools, { names: { "guests.name": ["Kid"] } });
+    assert.deepEqual(parseCalls("add guests ( kid)", named, null)[0].arguments, { guests: [{ name: "Kid", room: null }] });
+  });
+
   it("returns an allowed name as it is listed", () => {
     const tools = limited(READ, { names: { area: ["Kids Room"] } });
     assert.deepEqual(parseCalls("on area kids room", tools, 0.5), [{ name: "on", arguments: { area: "Kids Room" }, certainty: 0.5 }]);
