@@ -97,6 +97,20 @@ class Catalogue:
         known = ", ".join(tool.name for tool in self.tools)
         raise InputError(f"{where}: there is no tool {safe_repr(name)} (known: {known:.200})")
 
+    def check_own(self, requested: Catalogue) -> None:
+        """Refuse a tool that is not one of these, or has other parameters. Their order does not matter."""
+        own = {tool.name: tool for tool in self.tools}
+        for tool in requested.tools:
+            if tool.name not in own:
+                known = f"(these are: {', '.join(own):.300})"
+                raise InputError(f"tools: {tool.name} is not one of this model's tools {known}: leave it out")
+            parameters, learned = _by_name(tool.parameters), _by_name(own[tool.name].parameters)
+            for name in {**parameters, **learned}:
+                if parameters.get(name) != learned.get(name):
+                    raise InputError(
+                        f"tools: {tool.name}: argument {name} differs from the model's: give its own"
+                    )
+
     def limited(self, limits: Limits) -> Catalogue:
         """Return the catalogue with only the tools and values that the limits allow."""
         chosen = self.tools
@@ -117,6 +131,21 @@ class Catalogue:
 
     def to_json(self) -> list[dict[str, Any]]:
         return [tool.to_json() for tool in self.tools]
+
+
+def _by_name(parameters: Sequence[Parameter]) -> dict[str, Parameter]:
+    """Return parameters in a form whose equality does not depend on their order.
+
+    An argument that may be left out may also be null, whether its schema has that or not.
+    """
+    return {
+        parameter.name: replace(
+            parameter,
+            nullable=parameter.required and parameter.nullable,
+            properties=tuple(property for _, property in sorted(_by_name(parameter.properties).items())),
+        )
+        for parameter in parameters
+    }
 
 
 def _limited(

@@ -14,7 +14,7 @@ lists also `,` and a first `[`, in objects also `)`. An empty list is `[]`, an e
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -36,6 +36,19 @@ class Call:
     name: str
     arguments: Any  # a dictionary; an instance of the tool's Pydantic model if that was given
     certainty: float | None = None  # of the whole answer; None: not measured for this model
+
+
+class Calls(list[Call]):
+    """The calls of an answer. An empty list has a certainty, too: that there is nothing to call."""
+
+    certainty: float | None  # of the whole answer; None: not measured for this model
+    unsure: bool  # whether the certainty is below `min_certainty`
+
+    def __init__(
+        self, calls: Iterable[Call] = (), certainty: float | None = None, unsure: bool = False
+    ) -> None:
+        super().__init__(calls)
+        self.certainty, self.unsure = certainty, unsure
 
 
 def checked_calls(calls: Any, catalogue: Catalogue, where: str) -> list[Call]:

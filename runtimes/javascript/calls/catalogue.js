@@ -40,6 +40,19 @@ import { filled, readAnswerTemplate, valueText } from "./answer_template.js";
 
 const LARGEST = Number.MAX_SAFE_INTEGER;
 const LONGEST_LIST = 1000;
+const MOST_LEVELS = 3; // objects inside each other
+const MOST_REFERENCES = 8;
+const ANNOTATIONS = ["$comment", "default", "deprecated", "description", "examples", "readOnly", "title", "writeOnly"];
+/** @type {Record<string, string[]>} */
+const KEYWORDS = {
+  choice: ["const", "enum"],
+  string: [],
+  boolean: [],
+  integer: ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"],
+  number: ["minimum", "maximum"],
+  array: ["items", "minItems", "maxItems"],
+  object: ["properties", "required", "additionalProperties"],
+};
 
 /** @param {readonly ToolDefinition[]} definitions @returns {Tool[]} */
 export function readTools(definitions) {
@@ -50,9 +63,45 @@ export function readTools(definitions) {
   }));
 }
 
-/** @param {Schema} schema @param {Schema} root */
-function propertiesOf({ properties = {}, required = [] }, root) {
-  return Object.entries(properties).map(([key, part]) => parameterOf(key, part, root, required.includes(key)));
+/** @param {Schema} schema @param {Schema} root @param {number} [level]  objects around it */
+function propertiesOf({ properties = {}, required = [] }, root, level = 0) {
+  if (level > MOST_LEVELS) throw new InputError(`more than ${MOST_LEVELS} objects inside each other: make properties arguments`);
+  return Object.entries(properties).map(([key, part]) => parameterOf(key, part, root, required.includes(key), level));
+}
+
+/**
+ * Refuse a tool that is not one of the model's, or has other parameters. Their order does not matter.
+ * @param {readonly Tool[]} own @param {readonly {name: string, parameters: Schema}[]} requested
+ */
+export function checkOwn(own, requested) {
+  for (const { name, parameters: schema } of requested) {
+    const learned = formsOf(toolNamed(own, name, "tools").parameters);
+    const forms = formsOf(readRequested(name, schema));
+    for (const argument of new Set([...forms.keys(), ...learned.keys()])) {
+      if (forms.get(argument) !== learned.get(argument)) {
+        throw new InputError(`tools: ${name}: argument ${argument} differs from the model's: give its own`);
+      }
+    }
+  }
+}
+
+/** @param {string} name @param {Schema} schema */
+function readRequested(name, schema) {
+  try {
+    return propertiesOf(schema, schema);
+  } catch (error) {
+    if (!(error instanceof InputError)) throw error;
+    throw new InputError(`tools: ${name}: ${error.message}`);
+  }
+}
+
+/** Parameters in a form whose equality does not depend on their order; an argument that may be left out may be null. @param {readonly Parameter[]} parameters @returns {Map<string, string>} */
+function formsOf(parameters) {
+  return new Map(parameters.map((parameter) => {
+    const { name, kind, isRequired, isPositional, choices, low, high, isList, shortest, longest, properties } = parameter;
+    const parts = [...formsOf(properties)].sort(([one], [other]) => (one < other ? -1 : 1));
+    return [name, JSON.stringify([kind, isRequired, isPositional, [...choices].sort(), low, high, isList, shortest, longest, parts])];
+  }));
 }
 
 /** In the order of the compact form: parameters without a name first. @param {readonly Parameter[]} parameters */
@@ -76,18 +125,20 @@ export function resultText({ name, answer }, values, result) {
   return result === null || result === undefined ? "" : valueText(result);
 }
 
-/** @param {string} name @param {Schema} given @param {Schema} root @param {boolean} isRequired @returns {Parameter} */
-function parameterOf(name, given, root, isRequired) {
+/** @param {string} name @param {Schema} given @param {Schema} root @param {boolean} isRequired @param {number} level @returns {Parameter} */
+function parameterOf(name, given, root, isRequired, level) {
   let [part, isNullable] = resolved(given, root);
   const isList = part.type === "array";
+  if (isList) checkKeywords(name, part);
   const { minItems: shortest = 0, maxItems: longest = LONGEST_LIST } = isList ? part : {};
   if (isList) [part] = resolved(part.items, root);
+  checkKeywords(name, part);
   const isPositional = isRequired && !isNullable;
   const shared = {
     ...{ name, isRequired, isPositional, mark: isPositional ? " " : ` ${name} `, isList, shortest, longest },
     ...{ choices: new Map(), low: 0, high: 0, properties: [] },
   };
-  if (part.properties) return { ...shared, kind: "object", properties: propertiesOf(part, root) };
+  if (part.properties) return { ...shared, kind: "object", properties: propertiesOf(part, root, level + 1) };
   const values = "const" in part ? [part.const] : part.enum ?? (part.type === "boolean" ? [true, false] : null);
   if (values) {
     const choices = new Map(values.map((/** @type {unknown} */ value) => [typeof value === "string" ? value : JSON.stringify(value), value]));
@@ -98,13 +149,24 @@ function parameterOf(name, given, root, isRequired) {
   return { ...shared, kind: part.type, low, high };
 }
 
+/** Refuse what an answer cannot follow. @param {string} name  of the argument @param {Schema} part */
+function checkKeywords(name, part) {
+  const isChoice = "const" in part || part.enum;
+  const kind = isChoice ? "choice" : part.properties ? "object" : part.type;
+  const known = KEYWORDS[kind];
+  if (!known) throw new InputError(`${name}: type ${safeRepr(kind)} is not supported: use string, number or enum`);
+  const unknown = Object.keys(part).find((key) => key !== "type" && !ANNOTATIONS.includes(key) && !known.includes(key));
+  if (unknown) throw new InputError(`${name}: ${safeRepr(unknown)} is not supported: leave it out, and check the value in your function`);
+}
+
 /** Follow references and take null out. @param {Schema} part @param {Schema} root @returns {[Schema, boolean]} */
 function resolved(part, root) {
   let isNullable = false;
-  for (;;) {
+  for (let step = 0; step < MOST_REFERENCES; step++) {
+    if (typeof part !== "object" || part === null) throw new InputError(`must be a JSON schema, got ${safeRepr(part)}`);
     const options = part.anyOf ?? part.oneOf ?? part.allOf;
     if (typeof part.$ref === "string") {
-      part = part.$ref.slice(2).split("/").reduce((/** @type {any} */ found, name) => found[name], root);
+      part = part.$ref.slice(2).split("/").reduce((/** @type {any} */ found, name) => found?.[name], root);
     } else if (options) {
       const [option] = options.filter((/** @type {Schema} */ one) => one.type !== "null");
       isNullable ||= options.length > 1;
@@ -119,6 +181,7 @@ function resolved(part, root) {
       return [part, isNullable];
     }
   }
+  throw new InputError("references go around in a circle: correct them");
 }
 
 /** @param {unknown} given @returns {CallLimits} */

@@ -12,6 +12,8 @@ import { inTextOrder, toolNamed } from "./catalogue.js";
  * @property {number | null} certainty  of the whole answer; null: not measured for this model
  */
 
+/** @typedef {Call[] & {readonly certainty: number | null, readonly unsure: boolean}} Calls  `certainty` is of the whole answer, also of an empty one; `unsure`: it is below `minCertainty` */
+
 export const NO_CALL = "-";
 export const CONTROLS = new Map([["\n", "n"], ["\r", "r"], ["\t", "t"]]); // character -> letter after a backslash
 const LETTERS = new Map([...CONTROLS].map(([character, letter]) => [letter, character]));
@@ -19,6 +21,11 @@ const LETTERS = new Map([...CONTROLS].map(([character, letter]) => [letter, char
 /** @param {string} text @param {readonly Tool[]} tools @param {number | null} certainty @returns {Call[]} */
 export function parseCalls(text, tools, certainty) {
   return text === NO_CALL ? [] : text.split("\n").map((line) => parsed(line, tools, certainty));
+}
+
+/** @param {Call[]} calls @param {number | null} certainty @param {boolean} unsure @returns {Calls} */
+export function withCertainty(calls, certainty, unsure) {
+  return /** @type {Calls} */ (Object.defineProperties(calls, { certainty: { value: certainty }, unsure: { value: unsure } }));
 }
 
 /** Return a text with a backslash before the marks that may end it. @param {string} text @param {string} ends */

@@ -98,6 +98,33 @@ describe("a model with tools", () => {
     await assert.rejects(generateText({ ...options, tools: other }), /tools: there is no tool "fly" \(known: on, off\)/);
   });
 
+  it("gives the certainty of no call", async () => {
+    const { model } = scripted("fzz", { ...info, certainty: { offset: 0, slope: 0 } });
+    const called = await model.call("x", { required: true, several: false, minCertainty: 0.6 });
+    assert.deepEqual([called.length, called[0].certainty, called.certainty, called.unsure], [1, 0.5, 0.5, true]);
+    const none = await scripted("fzz", { ...info, certainty: { offset: 0, slope: 0 } }).model.call("x", { tools: [] });
+    assert.deepEqual([[...none], none.certainty, none.unsure], [[], 0.5, false]);
+  });
+
+  it("takes only its own tools from the AI SDK", async () => {
+    const own = scripted("zzzz", { ...info, tools: TOOLS }).model;
+    /** @type {[string, object, RegExp][]} */
+    const refused = [
+      ["fly", {}, /tools: there is no tool "fly"/],
+      ["on", { area: STRING }, /tools: on: argument name differs from the model's: give its own/],
+      ["on", { area: { type: "integer" }, name: STRING }, /tools: on: argument area differs/],
+      ["on", { area: { ...STRING, pattern: "a" }, name: STRING }, /tools: on: area: "pattern" is not supported: leave it out/],
+      ["on", { area: { $ref: "#/properties/area" }, name: STRING }, /tools: on: references go around in a circle/],
+    ];
+    const options = { model: languageModel(own), prompt: "x", maxRetries: 0, maxOutputTokens: 3 };
+    for (const [name, properties, message] of refused) {
+      const inputSchema = jsonSchema({ type: "object", properties });
+      await assert.rejects(generateText({ ...options, tools: { [name]: sdkTool({ inputSchema }) } }), message);
+    }
+    const nullable = { name: { type: ["string", "null"] }, area: STRING };
+    await generateText({ ...options, tools: { on: sdkTool({ inputSchema: jsonSchema(/** @type {any} */ ({ type: "object", properties: nullable })) }) } });
+  });
+
   it("fills the answer templates of its tools", async () => {
     const template = "It is {temperature} in {city}[ on {day}].";
     const tools = [{ ...tool("on", { city: STRING, day: STRING }, ["city"]), answer: template }, tool("off", {})];
