@@ -12,7 +12,6 @@ export { Stats } from "./loop/stats.js";
 export { Model } from "./model.js";
 
 /** @typedef {import("./calls/compact_form.js").Call} Call */
-/** @typedef {import("./calls/compact_form.js").Calls} Calls */
 /** @typedef {import("./calls/catalogue.js").CallLimits} CallLimits */
 /** @typedef {import("./chat/messages.js").Message} Message */
 /** @typedef {import("./chat/conversation.js").Turn} Turn */

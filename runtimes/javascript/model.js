@@ -11,7 +11,7 @@ import { Settings } from "./loop/settings.js";
 import { checkOptions, checkText, flag, safeRepr, wholeIn } from "./support/values.js";
 
 /** @import { CallLimits } from "./calls/catalogue.js" */
-/** @import { Call, Calls } from "./calls/compact_form.js" */
+/** @import { Call } from "./calls/compact_form.js" */
 /** @import { Backend } from "./loop/backend.js" */
 /** @import { Options } from "./loop/settings.js" */
 /** @import { Message } from "./chat/messages.js" */
@@ -122,10 +122,10 @@ export class Model {
    * Answer with calls of the model's tools; an empty array stands for none. `names` limits texts to lists,
    * `{ area: ["Kitchen", "Hall"] }`, and a value is returned as listed. `tools` limits the tools, `required` allows no
    * empty array, `several: false` at most one call. The array has the `certainty` of the whole answer, also if it is
-   * empty.
+   * empty, and is `unsure` if that is below `minCertainty`.
    * @param {Prompt} prompt
    * @param {Options & Asking & CallLimits} [options]
-   * @returns {Promise<Calls>}
+   * @returns {Promise<Call[] & {readonly certainty: number | null, readonly unsure: boolean}>}
    */
   async call(prompt, options = {}) {
     const { names, tools, required, several, ...more } = checkOptions(options);

@@ -117,10 +117,8 @@ def _print_calls(model: Model, prompt: str | bytes, options: argparse.Namespace)
         else listed
     )
     if calls.unsure:
-        limit = f"below {options.min_certainty:g}"
-        note(
-            f"unsure: the certainty of {'the calls' if calls else 'no call'} is {calls.certainty:.3g}, {limit}"
-        )
+        what, limit = "the calls" if calls else "no call", options.min_certainty
+        note(f"unsure: the certainty of {what} is {calls.certainty:.3g}, below {limit:g}")
     elif not calls and calls.certainty is not None and not options.json:
         note(f"no call: the certainty is {calls.certainty:.3g}")
     return UNSURE if calls.unsure else 0

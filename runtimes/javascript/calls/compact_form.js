@@ -12,8 +12,6 @@ import { inTextOrder, toolNamed } from "./catalogue.js";
  * @property {number | null} certainty  of the whole answer; null: not measured for this model
  */
 
-/** @typedef {Call[] & {readonly certainty: number | null, readonly unsure: boolean}} Calls  `certainty` is of the whole answer, also of an empty one; `unsure`: it is below `minCertainty` */
-
 export const NO_CALL = "-";
 export const CONTROLS = new Map([["\n", "n"], ["\r", "r"], ["\t", "t"]]); // character -> letter after a backslash
 const LETTERS = new Map([...CONTROLS].map(([character, letter]) => [letter, character]));
@@ -23,9 +21,12 @@ export function parseCalls(text, tools, certainty) {
   return text === NO_CALL ? [] : text.split("\n").map((line) => parsed(line, tools, certainty));
 }
 
-/** @param {Call[]} calls @param {number | null} certainty @param {boolean} unsure @returns {Calls} */
+/**
+ * Add the certainty of the whole answer, which an array of no calls has, too.
+ * @param {Call[]} calls @param {number | null} certainty @param {boolean} unsure
+ */
 export function withCertainty(calls, certainty, unsure) {
-  return /** @type {Calls} */ (Object.defineProperties(calls, { certainty: { value: certainty }, unsure: { value: unsure } }));
+  return /** @type {Call[] & {readonly certainty: number | null, readonly unsure: boolean}} */ (Object.defineProperties(calls, { certainty: { value: certainty }, unsure: { value: unsure } }));
 }
 
 /** Return a text with a backslash before the marks that may end it. @param {string} text @param {string} ends */

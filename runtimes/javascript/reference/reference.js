@@ -15,7 +15,7 @@ const SECTIONS = {
     ["hamburger-edge/react-native", "adapters/onnxruntime-react-native.js", ["load"]],
   ],
   Answers: [["", CORE, ["Model", "Prompt", "Asking", "Options", "Stream", "Chunk", "TopToken", "FinishReason", "Result", "Stats"]]],
-  Calls: [["", CORE, ["Call", "Calls", "CallLimits"]]],
+  Calls: [["", CORE, ["Call", "CallLimits"]]],
   Conversations: [["", CORE, ["Chat", "Beginning", "Turn", "Message"]]],
   "Vercel AI SDK": [["hamburger-edge/ai-sdk", "ai-sdk/index.js", ["languageModel", "LanguageModelOptions", "CallKeys"]]],
   "Model info": [["", CORE, ["ModelInfo", "Recommended", "Mode", "setDial"]]],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from helpers.home_tools import CATALOGUE, TOOLS
 from helpers.nodejs import needs_node, node
 from helpers.serving import serving
 from helpers.toys.exports import export
-from helpers.toys.manifests import write_manifest
+from helpers.toys.manifests import read_manifest, write_manifest
 from helpers.toys.toy_bundles import saved_toy
 
 from hamburger_edge import load
@@ -66,6 +67,26 @@ def test_command_line_prints_calls_as_json(
         assert "error: names: no argument 'color' takes a text (known: " in capsys.readouterr().err
     assert main([*command, "--raw"]) == 1
     assert "--calls prints calls of a prompt: leave --raw" in capsys.readouterr().err
+
+
+def test_command_line_prints_the_certainty_of_no_call(
+    tool_bundle: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tool_bundle, bundle)
+    write_manifest(
+        bundle, read_manifest(bundle) | {"certainty": {"offset": 0.0, "slope": 0.0}}
+    )  # at most 0.5
+    command = ["run", str(bundle), "lights", "--calls", "--max-tokens", "1", "--threads", "1"]
+    assert main(command) == 0
+    output = capsys.readouterr()
+    assert json.loads(output.out) == []
+    assert "no call: the certainty is 0" in output.err
+    assert main([*command, "--min-certainty", "0.9", "--json"]) == 3
+    output = capsys.readouterr()
+    answer = json.loads(output.out)
+    assert answer == {"calls": [], "certainty": answer["certainty"], "unsure": True}
+    assert "unsure: the certainty of no call is 0" in output.err
 
 
 def test_command_line_refuses_calls_of_a_model_without_tools(

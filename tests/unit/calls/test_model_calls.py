@@ -112,10 +112,10 @@ def test_results_become_text_by_the_templates_of_their_tools(tokenizer: Tokenize
 
 
 def test_tool_of_other_parameters_than_the_models_is_refused(tokenizer: Tokenizer) -> None:
-    def TurnOnAll(area: str) -> None:  # noqa: N802
+    def TurnOnAll(area: str) -> None:
         pass
 
-    def Fly() -> None:  # noqa: N802
+    def Fly() -> None:
         pass
 
     with toy_model(tokenizer, SHAPE) as model:
