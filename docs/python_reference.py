@@ -14,7 +14,18 @@ SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "Opening a bundle": {"load": ()},
     "Models": {
         "Model": (
-            *("info", "encode", "decode", "stream", "generate", "astream", "agenerate", "call", "chat"),
+            *(
+                "info",
+                "encode",
+                "decode",
+                "stream",
+                "generate",
+                "astream",
+                "agenerate",
+                "call",
+                "result_text",
+                "chat",
+            ),
             *("resume", "cancel", "close"),
         ),
         "Options": (),
