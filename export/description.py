@@ -67,8 +67,8 @@ def manifest_of(
         chat_template=checkpoint.chat_template,
         recommended=recommended_of(checkpoint),
         certainty=certainty_of(checkpoint),
-        answer_prefix=tuple(checkpoint.manifest.get("answer_prefix", ())),
         edits_prompt=checkpoint.manifest.get("edits_prompt", False),
+        copied_fields=tuple(checkpoint.manifest.get("copied_fields", ())),
         tools=tuple(checkpoint.manifest.get("tools", ())),
         draft_costs=DRAFT_COSTS.get(plan.base, USUAL_COSTS),
     )

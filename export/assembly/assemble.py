@@ -132,8 +132,8 @@ def _checked(folder: Path, manifest: Manifest, checkpoint: Path, about: Checkpoi
         files=entries,
         recommended=recommended,
         certainty=certainty,
-        answer_prefix=about.answer_prefix,
         edits_prompt=about.edits_prompt,
+        copied_fields=about.copied_fields,
         tools=about.tools,
     )
 

@@ -11,6 +11,7 @@ from hamburger_edge.bundle.manifest import (
     DTYPES,
     FILE_NAME,
     FORMAT,
+    FORMER_FIELDS,
     GGUF_PRECISIONS,
     GRAPHS,
     KIND,
@@ -25,7 +26,6 @@ from hamburger_edge.bundle.manifest import (
 from hamburger_edge.calls.catalogue import read_catalogue
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import BundleError, ConfigError, InputError
-from hamburger_edge.loop.backend import LONGEST_ANSWER_PREFIX
 from hamburger_edge.support.files import read_regular
 from hamburger_edge.support.strict import from_mapping, unique_keys
 
@@ -50,7 +50,8 @@ def load_manifest(folder: str | Path) -> Manifest:
             "update hamburger-edge or export the model again"
         )
     try:
-        manifest: Manifest = from_mapping(Manifest, data, "manifest")
+        fields = {name: value for name, value in data.items() if name not in FORMER_FIELDS}
+        manifest: Manifest = from_mapping(Manifest, fields, "manifest")
         _check(manifest)
     except ConfigError as error:
         raise BundleError(f"{path}: {error}: export the model again") from error
@@ -117,13 +118,6 @@ def _check(manifest: Manifest) -> None:
             len(set(ids)) == len(ids) and all(0 <= i < model.vocab_size for i in ids),
             f"model.{name} must be distinct token ids below {model.vocab_size}",
         )
-    answer_prefix = manifest.answer_prefix
-    _require(
-        len(answer_prefix) <= LONGEST_ANSWER_PREFIX
-        and all(0 <= token < model.vocab_size and token not in model.eos_ids for token in answer_prefix),
-        f"answer_prefix must be at most {LONGEST_ANSWER_PREFIX} token ids below {model.vocab_size}, "
-        "and not of eos_ids",
-    )
     costs = manifest.draft_costs
     _require(
         0 < costs.row <= 10 and 0 < costs.micro <= 10,

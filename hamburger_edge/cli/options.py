@@ -23,7 +23,8 @@ OFF_TOPIC = option(
     "--off-topic",
     metavar="FILE|builtin",
     help='sentences that are no task of the model, a line of {"prompt": TEXT} each; builtin: 3,200 everyday '
-    "sentences and 200 fragments. They fit the certainty, and the table lists the share that passes",
+    "sentences and 200 fragments, builtin-except:Music,Weather without those of some domains. They fit the "
+    "certainty, and the table lists the share that passes",
 )
 WANTED_RIGHT = option(
     "--right",

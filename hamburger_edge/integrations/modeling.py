@@ -144,10 +144,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
                 license=checkpoint.manifest.get("license", {}),
                 rows="fp32",
             )
-            known = checkpoint.manifest
-            write_into(
-                saved, **{name: known[name] for name in ("recommended", "answer_prefix") if name in known}
-            )
+            write_into(saved, recommended=checkpoint.manifest.get("recommended"))
             copy_terms(checkpoint.folder, saved)
             if text := checkpoint.file(CALIBRATION):
                 shutil.copyfile(text, saved / CALIBRATION)
@@ -189,8 +186,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
             if checkpoint is None:
                 raise InputError("there is no tokenizer: begin with from_pretrained")
             cache_slots = min(DEFAULT_CACHE_SLOTS, self.config.max_position_embeddings)
-            answer_prefix = tuple(checkpoint.manifest.get("answer_prefix", ()))
-            backend = TorchBackend(self.hamburger, cache_slots=cache_slots, answer_prefix=answer_prefix)
+            backend = TorchBackend(self.hamburger, cache_slots=cache_slots)
             template = ChatTemplate.from_json(checkpoint.chat_template)
             self._loop = Loop(Inference.of(backend, Tokenizer(checkpoint.tokenizer), template))
         return self._loop

@@ -30,8 +30,6 @@ StopRule = Literal["before", "after"]
 # The KV contents of a runtime as plain arrays, which can be saved to disk and restored.
 Snapshot = dict[str, npt.NDArray[Any]]
 
-LONGEST_ANSWER_PREFIX = 64  # tokens
-
 
 @dataclass(frozen=True)
 class ModelInfo:
@@ -52,8 +50,8 @@ class ModelInfo:
     kv_bytes_per_slot: int
     fingerprint: str  # of weights and precision: a session is restored only onto an equal one
     recommended: Recommended = UNMEASURED  # default mode and confidence
-    answer_prefix: tuple[int, ...] = ()  # tokens that all answers of its task begin with
     edits_prompt: bool = False  # its answers are corrected prompts: see edits.py
+    copied_fields: tuple[str, ...] = ()  # of its JSON answers: see copied_fields.py
     tools: tuple[dict[str, Any], ...] = ()  # its answers call these, see calls/; in OpenAI's form
     draft_index: DraftIndex | None = None  # of the usual next tokens in its answers
     certainty: Certainty | None = None  # how probably an answer is right; None: not measured

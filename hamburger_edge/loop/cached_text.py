@@ -68,6 +68,11 @@ class CachedText:
         return not self.unread or self.ledger.fits(*map(len, self.unread))
 
     @property
+    def room(self) -> int:
+        """Number of slots of one token that fit behind the unread groups."""
+        return self.ledger.room_after(self.unread)
+
+    @property
     def most_at_once(self) -> int:
         """The most slots of one call: one slot stays free in the empty cache, see `Backend.macro`."""
         return self.chunk if self.ledger.slots else min(self.chunk, max(1, self.info.cache_slots - 1))

@@ -1,5 +1,7 @@
 """Drafts of mode verify: the base's token, then forced, guessed or micro tokens while another one pays.
 
+Before the prompt is read there is no token of the base: a draft then holds guesses only, from the first on.
+
 `stands` is the probability that the base keeps the whole draft, `worth` what a kept token saves on average.
 Costs are in units of a base call. A micro step may save a call:
 
@@ -45,33 +47,36 @@ class Drafts:
             self.drafter = Drafter(run.prompt, info.draft_index, run.words, run.sampler.copies)
         self.micro_limit = info.max_group_tokens if run.sampler.micro_usable else 1
 
-    def grow(self, row: Row, room: int) -> list[list[StepToken]]:
-        """Return a draft of at most `room` tokens, by slot."""
+    def grow(self, row: Row | None, room: int) -> list[list[StepToken]]:
+        """Return a draft of at most `room` tokens, by slot.
+
+        It begins with the base's token of the row. Without a row it may be empty.
+        """
         draft = _Draft(self, row, min(room, self.run.tokens_left))
-        while not self.run.ends_with(draft.tokens[-1]) and draft.add_token():
+        while not (draft.tokens and self.run.ends_with(draft.tokens[-1])) and draft.add_token():
             pass
         return draft.slots
 
     def settle(self, kept: int) -> None:
         """Record that the base kept the first `kept` tokens of the draft."""
         if self.drafter:
-            self.drafter.settle(kept - 1)
+            self.drafter.settle(kept)
 
 
 class _Draft:
     """A draft in progress."""
 
-    def __init__(self, drafts: Drafts, row: Row, room: int) -> None:
+    def __init__(self, drafts: Drafts, row: Row | None, room: int) -> None:
         self.drafts, self.sampler, self.room = drafts, drafts.run.sampler, room
-        self.micro = MicroSteps(drafts.run, row)
         self.stands = 1.0
-        forced = self.sampler.forced is not None
-        choice = self.sampler.choose(row.logits)
-        p_stop = 0.0 if forced else row.p_stop
-        self.tokens = [choice.token]
-        self.slots = [[StepToken(choice.token, choice.probability, p_stop, choice.top, forced=forced)]]
+        self.tokens: list[int] = []
+        self.slots: list[list[StepToken]] = []
+        self.micro = None  # micro steps follow a row
         if drafts.drafter:
             drafts.drafter.begin()
+        if row is not None:
+            self.micro = MicroSteps(drafts.run, row)
+            self._add_chosen(row)
 
     def add_token(self) -> bool:
         """Add a token, or return False if the draft ends."""
@@ -83,6 +88,14 @@ class _Draft:
             return False
         return self._add_likelier(self.drafts.drafter)
 
+    def _add_chosen(self, row: Row) -> None:
+        """Add the token that the base chooses from this row."""
+        forced = self.sampler.forced is not None
+        choice = self.sampler.choose(row.logits)
+        p_stop = 0.0 if forced else row.p_stop
+        token = StepToken(choice.token, choice.probability, p_stop, choice.top, forced=forced)
+        self._append(token, merged=False)
+
     def _add_forced(self) -> bool:
         if self.sampler.forbids_forced:
             return False  # the base may reject the draft before this forbidden token
@@ -92,14 +105,13 @@ class _Draft:
 
     def _add_likelier(self, drafter: Drafter) -> bool:
         """Add the likelier of a guess and a micro token, if it pays."""
-        sampler, cost = self.sampler, self._micro_cost
+        sampler = self.sampler
         guess = drafter.guess(sampler.answer)
         unsure = guess is None or guess.chance < SURE
-        saved = self.stands * (1 - self.micro.p_stop)
-        if unsure and cost is not None and saved > cost + self.drafts.costs.row:
+        if unsure and self.micro is not None and self._micro_pays(self.micro):
             logits, chance = self.micro.scores(self.tokens)
             if guess is None or chance > guess.chance:
-                return self._add_micro(logits, chance)
+                return self._add_micro(self.micro, logits, chance)
         if guess is None:
             return False
         floor = 0.0 if sampler.adjusts else guess.floor  # guesses know no penalties, biases or bans
@@ -109,28 +121,28 @@ class _Draft:
         self._join(StepToken(guess.token, guess.chance, logprob=logprob), floor, guess.chance, guess.place)
         return True
 
-    def _add_micro(self, logits: Floats, chance: float) -> bool:
+    def _add_micro(self, micro: MicroSteps, logits: Floats, chance: float) -> bool:
         logprob = log_chance(chance)
         choice = self.sampler.choose_micro(logits, logprob) if self._pays(chance, chance) else None
         if choice is None:
             return False
         floor = chance if choice.token == self.sampler.judged(logits) else 0.0
-        token = StepToken(choice.token, choice.probability, self.micro.p_stop, choice.top, logprob)
+        token = StepToken(choice.token, choice.probability, micro.p_stop, choice.top, logprob)
         self._join(token, floor, chance)
         return True
 
-    @property
-    def _micro_cost(self) -> float | None:
-        """Cost of the next micro token; None if there can be none."""
-        behind = self.micro.behind(len(self.tokens))
+    def _micro_pays(self, micro: MicroSteps) -> bool:
+        """Whether there can be a micro token that saves its micro steps and its row."""
+        behind = micro.behind(len(self.tokens))
         full = len(self.tokens) >= min(self.drafts.micro_limit, self.room)
         if full or behind > CATCH_UP or not self.sampler.micro_open:
-            return None
-        return behind * self.drafts.costs.micro
+            return False
+        costs = self.drafts.costs
+        return self.stands * (1 - micro.p_stop) > behind * costs.micro + costs.row
 
     def _merges(self, floor: float) -> bool:
         merging = self.drafts.merging
-        return merging is not None and merging.merges(floor, self.slots[-1])
+        return merging is not None and bool(self.slots) and merging.merges(floor, self.slots[-1])
 
     def _pays(self, chance: float, floor: float) -> bool:
         """Whether another token saves its row; a merged one has none."""

@@ -72,6 +72,12 @@ class Ledger:
         used = slots if self.rule == "slot" or not slots else self._ends[slots - 1]
         return max(0, min(self.cache_slots - slots, self.context_length - used))
 
+    def room_after(self, groups: Sequence[Group]) -> int:
+        """Return the same number for a cache with these groups appended."""
+        tokens = len(groups) if self.rule == "slot" else sum(map(len, groups))
+        used = self.slots if self.rule == "slot" else self.tokens
+        return max(0, min(self.cache_slots - self.slots - len(groups), self.context_length - used - tokens))
+
     def next_position(self, tokens: int) -> int:
         """Return the position of a next group of this many tokens."""
         return self.slots if self.rule == "slot" else self.tokens + tokens - 1

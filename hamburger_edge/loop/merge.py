@@ -9,7 +9,6 @@ Nothing checks a micro token.
 
 from __future__ import annotations
 
-from hamburger_edge.loop.answer_prefix import open_answer
 from hamburger_edge.loop.answer_run import AnswerRun, Row, Steps
 from hamburger_edge.loop.micro_steps import MicroSteps, log_chance
 from hamburger_edge.loop.step import Slot, StepToken
@@ -21,7 +20,6 @@ TRY = 2 / 3
 
 
 def merge(run: AnswerRun) -> Steps:
-    yield from open_answer(run, run.info.max_group_tokens)
     while not run.over:
         if run.next_is_forced:
             yield run.force()

@@ -85,7 +85,7 @@ class Sampler:
 
     @property
     def adjusts(self) -> bool:
-        """Whether settings change scores. Precomputed answer prefixes do not apply then."""
+        """Whether settings change scores. The chances of guesses do not hold then."""
         return bool(self._processors) or self._penalised or self._base.changed is not None
 
     @property

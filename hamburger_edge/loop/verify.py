@@ -2,6 +2,8 @@
 
     row of the base -> draft (draft.py) -> one call reads and checks it (checking.py) -> row of the base
 
+The call that reads the prompt checks a draft, too: of guesses, since there is no row yet.
+
 Mode hybrid is verify with one rule more (`HybridRule`): tokens that are sure are merged, unchecked.
 """
 
@@ -9,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hamburger_edge.loop.answer_prefix import open_answer
 from hamburger_edge.loop.answer_run import AnswerRun, Row, Steps
 from hamburger_edge.loop.checking import check
 from hamburger_edge.loop.draft import Drafts
-from hamburger_edge.loop.step import StepToken, step_of
+from hamburger_edge.loop.step import Slot, Step, StepToken, step_of
 
 # If the base's top probability is below the confidence, it re-reads the newest merged groups, up to
 # REREAD * max_group_tokens tokens. They hold nearly all misread tokens (docs/research/tasks.md), and each
@@ -30,25 +31,58 @@ def hybrid(run: AnswerRun) -> Steps:
 
 
 def _verify(run: AnswerRun, rule: HybridRule | None) -> Steps:
-    text, drafts = run.text, Drafts(run, rule)
-    yield from open_answer(run, 1 if rule is None else run.info.max_group_tokens)
+    drafts = Drafts(run, rule)
     while not run.over:
         if run.next_is_forced:
             yield run.force()
-        elif (row := run.read()) is not None:
-            if rule is not None:
-                rule.unread_doubted(row)
-            room = min(text.ledger.room, text.chunk) - len(text.unread)  # slots that one call may append
-            with run.sampler.attempt():
-                draft = drafts.grow(row, room)
-                if room > 0 and (len(draft) > 1 or text.unread):
-                    step = check(run, draft, None if rule is None else rule.doubts)
-                    drafts.settle(len(step.tokens))
-                else:
-                    run.leave_unread(draft)
-                    step = step_of(draft, probabilities=run.shows_probabilities)
-            if step.tokens:
-                yield run.report(step)
+            continue
+        with run.sampler.attempt():
+            step = None if run.prompt_read or run.sampler.answer else _first_step(run, drafts, rule)
+            if step is None and (row := run.read()) is not None:
+                step = _step(run, row, drafts, rule)
+        if step is not None and step.tokens:
+            yield run.report(step)
+
+
+def _first_step(run: AnswerRun, drafts: Drafts, rule: HybridRule | None) -> Step | None:
+    """Read the prompt, and check a draft in the same call. Without guesses nothing is read.
+
+    Only the beginning of an answer is guessed: a cut answer continues from a row, to the same groups.
+    """
+    text = run.text
+    draft = drafts.grow(None, min(text.room, text.most_at_once - 1))
+    if not draft:
+        return None
+    run.read(left=max(1, text.most_at_once - len(draft)))
+    if run.over:
+        run.sampler.rewind(sum(map(len, draft)))
+        return None
+    return _checked(run, draft, drafts, rule, prompt=True)
+
+
+def _step(run: AnswerRun, row: Row, drafts: Drafts, rule: HybridRule | None) -> Step:
+    text = run.text
+    if rule is not None:
+        rule.unread_doubted(row)
+    room = min(text.room, text.chunk - len(text.unread))  # slots that one call may append
+    draft = drafts.grow(row, room)
+    if room > 0 and (len(draft) > 1 or text.unread):
+        return _checked(run, draft, drafts, rule)
+    run.leave_unread(draft)
+    return step_of(draft, probabilities=run.shows_probabilities)
+
+
+def _checked(
+    run: AnswerRun,
+    draft: Sequence[Slot],
+    drafts: Drafts,
+    rule: HybridRule | None,
+    *,
+    prompt: bool = False,
+) -> Step:
+    step = check(run, draft, None if rule is None else rule.doubts, prompt=prompt)
+    drafts.settle(len(step.tokens))
+    return step
 
 
 class HybridRule:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from hamburger_edge.calls.catalogue import Catalogue
+from hamburger_edge.calls.catalogue import Catalogue, read_catalogue
 from hamburger_edge.calls.from_python import read_tools_file
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.evaluation.asking import Request
 from hamburger_edge.evaluation.off_topic import off_topic_answer, read_off_topic
-from hamburger_edge.loop.backend import LONGEST_ANSWER_PREFIX
 from hamburger_edge.models.bases.layers import keep_layers
 from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.vocabulary import cut_tokenizer, kept_rows, with_rows
@@ -28,7 +25,6 @@ from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.built_in import resolve
 from hamburger_edge.models.checkpoints.calibration_text import CalibrationExample
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
-from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import DistilledData, Split, side
 from hamburger_edge.support.progress import LogCallback, Progress
 from hamburger_edge.support.strict import read_json
@@ -45,7 +41,6 @@ FEW = 50  # held-out prompts; scores of fewer are noise
 TOKENIZER = "tokenizer.json"
 OFF_TOPIC_SHARE = 0.1  # of the off-topic sentences judge, half as many calibrate
 CERTAINTY_PROMPTS = 500  # most prompts that fit the certainty
-ALL = 0.999  # share of answers that must agree: one in a thousand may be a mistake
 
 
 @dataclass(frozen=True)
@@ -118,6 +113,9 @@ class Dataset:
         base = self._whole_base
         assert base.tokenizer is not None
         tokenizer = Tokenizer(base.tokenizer)
+        if self.recipe.keep_graft:
+            own = read_manifest(resolve(self.recipe.start) / MANIFEST).chat_template
+            return Encoder.of(ChatTemplate.from_json(own or base.chat_template), tokenizer, base.eos_ids)
         template = without_default_system(ChatTemplate.from_json(base.chat_template))
         every = (*self.examples.examples, *(self.judged.examples if self.judged else ()))
         if self.recipe.template == "brief" and all(example.single for example in every):
@@ -135,10 +133,18 @@ class Dataset:
     def _all_examples(self) -> Examples:
         """The examples with those that `held_out` asks, too."""
         source, tools = self.recipe.examples, self.recipe.tools
-        catalogue = read_tools_file(Path(tools)) if tools else None
+        catalogue = read_tools_file(Path(tools)) if tools else self._own_catalogue
         if is_command(source):
             return read_command_examples(source, self.recipe.lines, catalogue)
         return read_examples(Path(source), catalogue)
+
+    @property
+    def _own_catalogue(self) -> Catalogue | None:
+        """The functions of the model that the recipe continues, if it has any."""
+        if not self.recipe.keep_graft:
+            return None
+        tools = read_manifest(resolve(self.recipe.start) / MANIFEST).tools
+        return read_catalogue(list(tools), self.recipe.start) if tools else None
 
     @property
     def catalogue(self) -> Catalogue | None:
@@ -245,32 +251,3 @@ def _cut_tokenizer(checkpoint: str) -> Path | None:
     folder = resolve(checkpoint)
     manifest = read_manifest(folder / MANIFEST)
     return folder / str(manifest.tokenizer) if manifest.base.cut_vocabulary else None
-
-
-def common_answer_prefix(data: DistilledData, conversations: Iterable[int]) -> list[int]:
-    """Return the longest token prefix that at least ALL of the first answers share and continue.
-
-    It has at most LONGEST_ANSWER_PREFIX tokens.
-    """
-    answers = [answer.tolist() for answer in _beginnings(data, conversations)]
-    enough, answer_prefix = ALL * len(answers), list[int]()
-    while len(answer_prefix) < LONGEST_ANSWER_PREFIX:
-        at = len(answer_prefix)
-        following = Counter(answer[at] for answer in answers if len(answer) > at + 1)
-        token, count = following.most_common(1)[0] if following else (0, 0)
-        if not count or count < enough:
-            break
-        answer_prefix.append(token)
-        answers = [answer for answer in answers if answer[: at + 1] == answer_prefix]
-    return answer_prefix
-
-
-def _beginnings(data: DistilledData, conversations: Iterable[int]) -> Iterator[npt.NDArray[np.int32]]:
-    """Yield the first LONGEST_ANSWER_PREFIX + 1 tokens of each conversation's first answer."""
-    for number in conversations:
-        start, stop = data.starts[number : number + 2]
-        answer = data.roles[start:stop] == ANSWER
-        begin = int(answer.argmax())
-        end = begin + int(np.append(~answer[begin:], True).argmax())
-        if answer.any():
-            yield data.ids[start + begin : start + min(end, begin + LONGEST_ANSWER_PREFIX + 1)]

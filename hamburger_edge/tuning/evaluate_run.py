@@ -33,6 +33,7 @@ from hamburger_edge.support.strict import from_mapping, read_json
 from hamburger_edge.support.tables import pipes
 from hamburger_edge.support.tables import table as aligned
 from hamburger_edge.support.version import __version__
+from hamburger_edge.tuning.data.copied_values import not_in_prompt
 from hamburger_edge.tuning.dataset import FEW
 from hamburger_edge.tuning.judging.baselines import Baseline, comparison, plain_score, unbeaten
 from hamburger_edge.tuning.judging.tool_scores import ToolScore, show_tool_scores, tool_scores, tool_table
@@ -61,6 +62,7 @@ class Outcome:
     baselines: list[Baseline]
     wrong: list[WrongAnswer]  # of plain decoding
     tools: list[ToolScore]  # of plain decoding; empty for a model without tools
+    not_in_prompt: int | None  # plain decoding's answers with such values; None: not judged by fields
     certainty: CertaintyReport | None = None  # None: too few prompts to fit it
     right: float = RIGHT  # percent of right answers, for which a min_certainty is reported
 
@@ -73,6 +75,7 @@ class Outcome:
             "baselines": [asdict(one) for one in self.baselines],
             "plain": asdict(self.plain),
             **({"tools": [asdict(tool) for tool in self.tools]} if self.tools else {}),
+            **({} if self.not_in_prompt is None else {"values_not_in_the_prompt": self.not_in_prompt}),
             **self.found.to_json(),
             "certainty": None if self.certainty is None else self.certainty.to_json(self.right),
         }
@@ -91,14 +94,23 @@ class Outcome:
         certainty = NOT_MEASURED if self.certainty is None else self.certainty.text(self.right)
         tools = [show_tool_scores(self.tools)] if self.tools else []
         parts = [f"warning: {warning}"] if warning else []
-        return few + "\n\n".join([*parts, told, str(self.found), *tools, certainty, wrong])
+        copies = [self.copies] if self.copies else []
+        return few + "\n\n".join([*parts, told, str(self.found), *tools, *copies, certainty, wrong])
 
     def markdown(self) -> str:
         warning = unbeaten(self.plain, self.baselines)
         told = pipes(comparison(self.plain, self.baselines))
         parts = [f"**Warning: {warning}.**"] if warning else []
         tools = [pipes(tool_table(self.tools))] if self.tools else []
-        return "\n\n".join([*parts, told, self.found.markdown(), *tools])
+        copies = [f"Plain decoding: {self.copies}."] if self.copies else []
+        return "\n\n".join([*parts, told, self.found.markdown(), *tools, *copies])
+
+    @property
+    def copies(self) -> str:
+        """The answers with values that the prompt does not have; "" if they are not judged by fields."""
+        answers = self.found.prompts
+        count = self.not_in_prompt
+        return "" if count is None else f"values not in the prompt: in {count} of {answers} answers"
 
     @property
     def certainty_markdown(self) -> str:
@@ -141,7 +153,12 @@ def evaluate_run(tuned: Tuned, run: TuneRun, *, threads: int | None = None) -> O
             )
             certainty = calibrate(tuned, model, requests, recommendation.best, run.progress)
         outcome = Outcome(
-            recommendation, task.baselines(requests), judge.wrong, _tool_scores(task, judge), certainty
+            recommendation,
+            task.baselines(requests),
+            judge.wrong,
+            _tool_scores(task, judge),
+            _not_in_prompt(task, judge),
+            certainty,
         )
     outcome = replace(outcome, right=recipe.right)
     with write_atomically(work / EVALUATION) as temporary:
@@ -163,6 +180,12 @@ def _tool_scores(task: Task, judge: RecordingJudge) -> list[ToolScore]:
     learned = [turn.answer for number in task.split.train for turn in examples[number].turns]
     answers = [(row.expected, row.answer) for row in judge.rows.values()]
     return tool_scores([tool.name for tool in catalogue.tools], answers, learned)
+
+
+def _not_in_prompt(task: Task, judge: RecordingJudge) -> int | None:
+    if task.judge != "fields":
+        return None
+    return not_in_prompt([(row.prompt, row.expected, row.answer) for row in judge.rows.values()])
 
 
 def _requests_in_time(tuned: Tuned, run: TuneRun, model: Model) -> list[Request]:
@@ -191,7 +214,7 @@ def _inputs(tuned: Tuned) -> dict[str, Any]:
         "checkpoint": {
             **{
                 name: manifest.get(name)
-                for name in ("config", "base", "chat_template", "answer_prefix", "tools")
+                for name in ("config", "base", "chat_template", "edits_prompt", "copied_fields", "tools")
             },
             "files": {
                 file.name: sha256(file)
@@ -217,7 +240,7 @@ def _hash_of(content: Any) -> str:
 def _stored_outcome(path: Path, inputs: dict[str, Any]) -> Outcome | None:
     """Return the outcome stored at `path` if it has the same inputs, else None."""
     stored = read_json(path) if path.exists() else {}
-    if stored.get("asked") != inputs or "tools" not in stored or "certainty" not in stored:
+    if stored.get("asked") != inputs or not {"tools", "not_in_prompt", "certainty"} <= stored.keys():
         return None
     found = stored["found"]
     choosing, confirming = (
@@ -228,7 +251,8 @@ def _stored_outcome(path: Path, inputs: dict[str, Any]) -> Outcome | None:
     tools = [from_mapping(ToolScore, row, str(path)) for row in stored["tools"]]
     certainty = stored["certainty"]
     report = certainty and from_mapping(CertaintyReport, certainty, str(path))
-    return Outcome(Recommendation(choosing, confirming, found["points"]), without_model, wrong, tools, report)
+    recommendation, copies = Recommendation(choosing, confirming, found["points"]), stored["not_in_prompt"]
+    return Outcome(recommendation, without_model, wrong, tools, copies, report)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ from typing import Literal
 import numpy as np
 
 from hamburger_edge.models.architecture.config import BaseConfig
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import Cuts, DistilledData
 from hamburger_edge.models.training.data.segmentation import EntropyRule, report_cuts
 from hamburger_edge.models.training.objective import LossWeights
+from hamburger_edge.models.training.runs import lora_rank
 from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
 
 ROW_SLOTS = 512  # minimum length of a row
@@ -22,8 +24,8 @@ NORMED_RATE = 1e-3  # LoRA rate where a norm follows every block: 86.3% of Gemma
 RANK = 32  # LoRA rank of the base's update
 LONGEST = 8  # tokens per group
 EPOCHS = 2.0
-# minimum steps of base and graft: small data sets get more epochs, up to MOST_EPOCHS
-BASE_STEPS, GRAFT_STEPS, MOST_EPOCHS = 900, 150, 10.0
+# minimum steps of base, graft, and both continued: small data sets get more epochs, up to MOST_EPOCHS
+BASE_STEPS, GRAFT_STEPS, CONTINUED_STEPS, MOST_EPOCHS = 900, 150, 300, 10.0
 DRAFT_VOCABS = (512, 1024, 2048, 4096, 8192)
 COVERED = 0.98  # share of the answers' tokens that the draft vocabulary covers
 LONG_GROUPS = 1.15  # groups of 8 are used from this ratio of tokens per group, against groups of 4
@@ -134,6 +136,47 @@ def reading_recipe(tuning: Recipe | None, graft: Recipe) -> Recipe:
     )
     return replace(
         graft, stages=(stage,), optimizer="adamw", weight_decay=0.0, judge_every=50, judge_batches=6, seed=1
+    )
+
+
+def continuing_recipe(start: str, data: DistilledData) -> Recipe:
+    """Return the recipe that continues base and graft of a task's checkpoint on more examples.
+
+    A third of the examples is cut into groups at random, so that the base still reads merged text.
+    """
+    config, rank = load_checkpoint(start).model.config, lora_rank(start)
+    slots = row_slots(data, config.base.context_length)
+    stage = Stage(
+        name="reading",
+        learns=("base", "embedder", "micro", "stop_head"),
+        epochs=epochs(data, BASE_ROWS * slots, CONTINUED_STEPS),
+        learning_rate=2e-4,
+        base_learning_rate=5e-4 if rank else 5e-5,
+        lora_rank=rank,
+        average=0.3,
+        cuts=Cuts(entropy=0.0, random=0.3),
+        loss=LossWeights(micro=0.3, stop=0.3, micro_every=3),
+    )
+    return Recipe(
+        base="",
+        data="",
+        out="",
+        shape=Shape(
+            taps=config.taps,
+            max_group_tokens=config.max_group_tokens,
+            micro_layers=config.micro_layers,
+            merger_heads=config.merger_heads,
+            position_rule=config.position_rule,
+            merge_residual=config.merge_residual,
+            stop_rule=config.stop_rule,
+            draft_vocab_size=config.draft_vocab_size,
+        ),
+        stages=(stage,),
+        rows=BASE_ROWS,
+        row_slots=slots,
+        weight_decay=0.0,
+        judge_every=100,
+        judge_batches=6,
     )
 
 

@@ -5,7 +5,6 @@ A stage whose files exist, made by the same recipe from the same data, returns t
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from hamburger_edge.models.distillation.written import write_shard
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.data.scoring import score
 from hamburger_edge.models.training.runs import new_model
-from hamburger_edge.models.training.speed import fitting_precision
+from hamburger_edge.models.training.speed import autocast
 from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.support.files import sha256
 from hamburger_edge.tuning.dataset import TOKENIZER
@@ -31,7 +30,13 @@ from hamburger_edge.tuning.judging.watching import AnswersRight
 from hamburger_edge.tuning.layers import most_active_layers
 from hamburger_edge.tuning.more_answers import write_answers
 from hamburger_edge.tuning.planning import read_within, scored_within, steps_per_epoch, subset, write_subset
-from hamburger_edge.tuning.shape import graft_recipe, reading_recipe, row_slots, tuning_recipe
+from hamburger_edge.tuning.shape import (
+    continuing_recipe,
+    graft_recipe,
+    reading_recipe,
+    row_slots,
+    tuning_recipe,
+)
 from hamburger_edge.tuning.task import EXAMPLES, Task
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.tune_run import TuneRun, steps_from
@@ -78,20 +83,30 @@ def plan(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> T
     run.store(recipe)
     if run.budget is None:
         return recipe
-    trainings = list[Recipe]()
-    tuning = recipe.tuning
-    if recipe.tune_base and tuning is None:
-        start, tuning = _chosen_tuning(recipe, task, data)
-        trainings.append(replace(_placed(recipe, tuning, run, EXAMPLES, PROBE), tuned_base=start))
-    if recipe.graft is None:
-        graft = _exactly(graft_recipe(data, task.dataset.base.config, tuning))
-        trainings.append(_placed(recipe, graft, run, EXAMPLES, PROBE))
+    trainings = _open_trainings(recipe, task, data, run)
     for training in trainings:
         run.budget.measure(training, task.dataset.base, data, recipe.precision)
     if trainings:
         ahead = steps_from(trainings[0].stages[0].name, recipe)
         run.report(run.budget.plan(trainings, data, ahead))
     return recipe
+
+
+def _open_trainings(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> list[Recipe]:
+    """Return the trainings ahead whose length the recipe leaves open, but for the one that reads groups."""
+    if recipe.keep_graft:
+        if recipe.reading is not None:
+            return []
+        more = continuing_recipe(recipe.start, data)
+        return [replace(_placed(recipe, more, run, EXAMPLES, PROBE), start=recipe.start)]
+    trainings, tuning = list[Recipe](), recipe.tuning
+    if recipe.tune_base and tuning is None:
+        start, tuning = _chosen_tuning(recipe, task, data)
+        trainings.append(replace(_placed(recipe, tuning, run, EXAMPLES, PROBE), tuned_base=start))
+    if recipe.graft is None:
+        graft = graft_recipe(data, task.dataset.base.config, tuning)
+        trainings.append(_placed(recipe, graft, run, EXAMPLES, PROBE))
+    return trainings
 
 
 def learn_base(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> Learned:
@@ -101,15 +116,31 @@ def learn_base(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun
         recipe = run.store(replace(recipe, start=start, tuning=_fitted(recipe, tuning, task, data, run)))
     assert recipe.tuning is not None
     training = replace(_placed(recipe, recipe.tuning, run, EXAMPLES, "tuning"), tuned_base=recipe.start)
-    watch = AnswersRight(
+    watch = _answers_right(task, training)
+    return _learned("tuning", recipe, training, run.work / TUNED, task, data, run, watch)
+
+
+def learn_more(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> Learned:
+    """Continue the base and the graft of the recipe's start together."""
+    if recipe.reading is None:
+        reading = _fitted(recipe, continuing_recipe(recipe.start, data), task, data, run)
+        recipe = run.store(replace(recipe, reading=reading))
+    assert recipe.reading is not None
+    training = replace(_placed(recipe, recipe.reading, run, EXAMPLES, "reading"), start=recipe.start)
+    watch = _answers_right(task, training)
+    return _learned("reading", recipe, training, run.work / CHECKPOINT, task, data, run, watch)
+
+
+def _answers_right(task: Task, training: Recipe) -> AnswersRight:
+    """Return the watch that measures the share of right answers while a base learns."""
+    return AnswersRight(
         task.requests,
         find_judge(task.judge),
         task.dataset.encoder.tokenizer,
         end=task.dataset.encoder.end,
         longest=task.dataset.longest,
-        autocast=partial(_autocast, recipe),
+        autocast=partial(autocast, training),
     )
-    return _learned("tuning", recipe, training, run.work / TUNED, task, data, run, watch)
 
 
 def score_examples(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> Scored:
@@ -118,12 +149,13 @@ def score_examples(recipe: TuneRecipe, task: Task, data: DistilledData, run: Tun
     if (folder / NAME).exists() and read_data_manifest(folder).source == _score_source(recipe, data, run):
         return Scored(recipe, DistilledData.load(folder))
     model = _tuned_model(recipe, task, data, run)
+    tuning = tuning_recipe(data, task.dataset.base.config)
     outputs = partial(
         score,
         model,
         rows=SCORED_AT_ONCE,
         row_slots=row_slots(data, task.dataset.base.config.context_length),
-        autocast=_autocast(recipe, model.base.norm.weight.device.type),
+        autocast=autocast(recipe.tuning or tuning, model.base.norm.weight.device.type),
     )
     if run.budget is not None and not recipe.scored:
         fitting = scored_within(run.seconds("scoring", recipe), data, outputs)
@@ -154,7 +186,7 @@ def answer_more(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRu
 def learn_graft(recipe: TuneRecipe, task: Task, scored: DistilledData, run: TuneRun) -> Learned:
     """Train a graft on the tuned base."""
     if recipe.graft is None:
-        graft = _exactly(graft_recipe(scored, task.dataset.base.config, recipe.tuning))
+        graft = graft_recipe(scored, task.dataset.base.config, recipe.tuning)
         recipe = run.store(replace(recipe, graft=_fitted(recipe, graft, task, scored, run)))
     assert recipe.graft is not None
     training = _placed(recipe, recipe.graft, run, SCORED, "graft")
@@ -203,7 +235,7 @@ def _chosen_tuning(recipe: TuneRecipe, task: Task, data: DistilledData) -> tuple
     """Return the start checkpoint of the base's tuning, and the recipe for these examples."""
     start, residual = _start(recipe)
     config = task.dataset.base.config
-    return start, _exactly(tuning_recipe(data, config, full=recipe.full, residual=residual))
+    return start, tuning_recipe(data, config, full=recipe.full, residual=residual)
 
 
 def _start(recipe: TuneRecipe) -> tuple[str, Literal["mean", "last"]]:
@@ -217,11 +249,6 @@ def _start(recipe: TuneRecipe) -> tuple[str, Literal["mean", "last"]]:
     if not start or recipe.full:
         return "", "last"
     return start, load_checkpoint(start).model.config.merge_residual
-
-
-def _exactly(training: Recipe) -> Recipe:
-    """Set the precision in which this machine multiplies fastest."""
-    return replace(training, precision=fitting_precision("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def _placed(recipe: TuneRecipe, training: Recipe, run: TuneRun, data: str, out: str) -> Recipe:
@@ -260,9 +287,3 @@ def _tuned_model(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneR
         return load_checkpoint(run.work / TUNED).model.to(device)
     training = _placed(recipe, tuning_recipe(data, task.dataset.base.config), run, EXAMPLES, "tuning")
     return new_model(training, task.dataset.base, data).eval().to(device)
-
-
-def _autocast(recipe: TuneRecipe, kind: str) -> AbstractContextManager[Any]:
-    """Return the autocast context for a device kind, with the precision of the base's tuning."""
-    exact = recipe.tuning is not None and recipe.tuning.precision == "fp32"
-    return nullcontext() if exact else torch.autocast(kind, dtype=torch.bfloat16)

@@ -11,6 +11,8 @@ scored/, more/       the tuned base's outputs per token, answers that it generat
 graft/, grafted/     training of the graft and of the base, its checkpoint.
 read/, reading/      examples for reading the graft's groups, training of base and graft on them.
 checkpoint/          the final checkpoint.
+
+With `keep_graft` one stage, learn_more, continues the checkpoint `start` instead of the three that learn.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.tuning.stages import (
     Learned,
     answer_more,
     choose_layers,
     learn_base,
     learn_graft,
+    learn_more,
     learn_reading,
     plan,
     score_examples,
@@ -51,6 +55,26 @@ def tune(recipe: TuneRecipe, run: TuneRun) -> Tuned:
     data = write_examples(task, run)
     recipe = plan(recipe, task, data, run)
     run.report(f"{len(task.requests)} held-out examples; right without a model: {scores}")
+    learn = _continue if recipe.keep_graft else _learn
+    trainings = learn(recipe, task, data, run)
+    if not any(training.trained for training in trainings):
+        minutes = "" if run.budget is None else ", which --minutes does not change"
+        run.report(
+            f"nothing is left to train: {run.work} holds the trained model{minutes}; to train anew, "
+            "delete that folder or name another --work"
+        )
+    recipe, checkpoint = trainings[-1].recipe, trainings[-1].checkpoint
+    texts, edits = recipe.calibration_text, recipe.edits_prompt
+    write_facts(checkpoint, task, data, with_text=texts, edits_prompt=edits)
+    return Tuned(recipe, task, checkpoint)
+
+
+def _continue(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> list[Learned]:
+    return [learn_more(recipe, task, data, run)]
+
+
+def _learn(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> list[Learned]:
+    """Train the base, a graft on it, and both together."""
     trainings = list[Learned]()
     if recipe.tune_base:
         trainings.append(learn_base(recipe, task, data, run))
@@ -63,13 +87,4 @@ def tune(recipe: TuneRecipe, run: TuneRun) -> Tuned:
     if recipe.read:
         grafted = trainings[-1]
         trainings.append(learn_reading(grafted.recipe, grafted.checkpoint, task, data, run))
-    if not any(training.trained for training in trainings):
-        minutes = "" if run.budget is None else ", which --minutes does not change"
-        run.report(
-            f"nothing is left to train: {run.work} holds the trained model{minutes}; to train anew, "
-            "delete that folder or name another --work"
-        )
-    recipe, checkpoint = trainings[-1].recipe, trainings[-1].checkpoint
-    texts, edits = recipe.calibration_text, recipe.edits_prompt
-    write_facts(checkpoint, task, data, with_text=texts, edits_prompt=edits)
-    return Tuned(recipe, task, checkpoint)
+    return trainings

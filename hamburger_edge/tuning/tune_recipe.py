@@ -32,6 +32,7 @@ class TuneRecipe:
     augment: int = 0  # copies of the examples with exchanged texts, see augment.py
     template: Literal["brief", "base"] = "brief"  # marks around a prompt: the fewest possible, or all
     start: str = ""  # checkpoint on this base: tuning continues from its base update and its embedder
+    keep_graft: bool = False  # of `start`: base and graft continue in one training, see continuing.py
     tune_base: bool = True  # False: the base is already tuned
     layers: int = 0  # of the base, the others are dropped before training, see layers.py; 0: all
     base_layers: tuple[int, ...] = ()  # those layers; (): chosen from the examples
@@ -46,6 +47,7 @@ class TuneRecipe:
     # of the evaluated bundle, and of exports of the checkpoint that name none
     precision: Literal["int4", "int8", "fp16", "fp32"] = "int8"
     edits_prompt: bool = False  # answers are corrected prompts: names, numbers and codes stay as they are
+    copied_fields: bool = True  # answers' strings are spans of the prompt in fields where the examples' are
     calibration_text: bool = True  # the checkpoint holds examples, for exports to calibrate on
     evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
     tuning: Recipe | None = None  # training of the base; None: chosen from the examples, see shape.py

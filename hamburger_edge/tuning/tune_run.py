@@ -84,5 +84,7 @@ class TuneRun:
 
 def steps_from(step: str, recipe: TuneRecipe) -> list[str]:
     """Return this step and the steps after it."""
+    if recipe.keep_graft:
+        return [step]
     steps = ["tuning", "scoring", "graft", *(["reading"] if recipe.read else [])]
     return steps[steps.index(step) :]

@@ -15,6 +15,7 @@ MANIFEST, FORMAT = "hamburger.json", 1
 GRAFT, DELTA, BASE = "graft.safetensors", "base_delta.safetensors", "base.safetensors"
 PARTS = "assembly"  # folder of what makes a bundle without PyTorch
 LIGHTNING = ".ckpt"  # suffix of the paper authors' checkpoints, which are files
+_FORMER_FIELDS = {"answer_prefix"}  # of older versions: the draft index stores how answers begin
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,16 @@ class CheckpointManifest:
     recommended: dict[str, Any] | None = None  # opaque here: the `loop.backend.Recommended` of its bundles
     certainty: dict[str, Any] | None = None  # opaque here: the `loop.certainty.Certainty` of its bundles
     recommended_precision: Literal["int4", "int8", "fp16", "fp32"] | None = None  # of exports that name none
-    answer_prefix: tuple[int, ...] = ()  # tokens that all its answers begin with
     edits_prompt: bool = False  # its answers are its prompts put right, and are held to that
+    copied_fields: tuple[str, ...] = ()  # of its JSON answers: their strings are spans of the prompt
     tools: tuple[dict[str, Any], ...] = ()  # opaque here: `Catalogue.to_json()` of what its answers call
 
     def to_json(self) -> dict[str, Any]:
         """Return the file's content."""
         base = {key: value for key, value in asdict(self.base).items() if value not in (None, (), False)}
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self) | {"base": base}))
-        optional = ("recommended", "certainty", "recommended_precision", "answer_prefix")
-        for name in (*optional, "edits_prompt", "tools"):
+        optional = ("recommended", "certainty", "recommended_precision")
+        for name in (*optional, "edits_prompt", "copied_fields", "tools"):
             if not plain[name]:
                 del plain[name]
         return plain
@@ -66,6 +67,8 @@ def read_manifest(path: Path) -> CheckpointManifest:
         raise CheckpointError(
             f"{path}: format {data.get('format')!r}, this version reads {FORMAT}: upgrade hamburger-edge"
         )
+    if isinstance(data, dict):
+        data = {name: value for name, value in data.items() if name not in _FORMER_FIELDS}
     manifest: CheckpointManifest = from_mapping(CheckpointManifest, data, str(path))
     needed = {"fetch": manifest.base.name, "path": manifest.base.path}.get(manifest.base.kind, "")
     if needed is None:

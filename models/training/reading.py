@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.training.data.batches import Batches, Cuts, DistilledData, Split
 from hamburger_edge.models.training.metrics import Totals
 from hamburger_edge.models.training.objective import LossWeights, Objective
+from hamburger_edge.models.training.speed import autocast
 from hamburger_edge.models.training.stop_calibration import (
     StopCalibration,
     apply_to_stop_head,
@@ -59,9 +60,7 @@ class Reader:
         )
 
     def autocast(self) -> AbstractContextManager[Any]:
-        if self.recipe.precision == "fp32":
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return autocast(self.recipe, self.device.type)
 
     @torch.no_grad()
     def means(self, objective: Objective, questions: list[int], cuts: Cuts | None) -> dict[str, float]:

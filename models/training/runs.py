@@ -91,8 +91,17 @@ def _go_on_with_lora(
     model: Hamburger, pairs: Mapping[str, torch.Tensor], source: str, recipe: Recipe
 ) -> None:
     restore_lora(model.base, pairs)  # continues to learn, with the plain base frozen
-    if pairs and recipe.base_ranks - {max(len(t) for n, t in pairs.items() if n.endswith("_a"))}:
+    if pairs and recipe.base_ranks - {_rank_of(pairs)}:
         raise ConfigError(f"{source}: its LoRA has another rank than the recipe's lora_rank")
+
+
+def lora_rank(checkpoint: str) -> int:
+    """Return the rank of a checkpoint's update of its base; 0: it has none, or whole weights."""
+    return _rank_of(_changes_of((checkpoint,)))
+
+
+def _rank_of(changes: Mapping[str, torch.Tensor]) -> int:
+    return max((len(tensor) for name, tensor in changes.items() if name.endswith(".lora_a")), default=0)
 
 
 def _check_parts(checkpoint: Checkpoint, source: str, recipe: Recipe) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.training.training_recipe import Stage
+from hamburger_edge.models.training.training_recipe import Recipe, Stage
 
 WIDTH, REPEATS = 1024, 5
 
@@ -27,9 +28,22 @@ def product_rate(kind: str, dtype: torch.dtype) -> float:
     return 2 * WIDTH**3 / best
 
 
-def fitting_precision(kind: str) -> Literal["bf16", "fp32"]:
-    """`bf16` where the device multiplies it faster than 32 bits."""
+def precision_of(recipe: Recipe, kind: str) -> Literal["bf16", "fp32"]:
+    """Return the recipe's precision; for `auto` bf16 where the device multiplies it faster than 32 bits."""
+    if recipe.precision != "auto":
+        return recipe.precision
     return "bf16" if product_rate(kind, torch.bfloat16) > product_rate(kind, torch.float32) else "fp32"
+
+
+def autocast(recipe: Recipe, kind: str) -> AbstractContextManager[Any]:
+    """Return the context in which a training by this recipe multiplies."""
+    exact = precision_of(recipe, kind) == "fp32"
+    return nullcontext() if exact else torch.autocast(kind, dtype=torch.bfloat16)
+
+
+def rounds_base(recipe: Recipe, kind: str) -> bool:
+    """Whether the base may have 16 bits throughout: no stage trains it in full."""
+    return precision_of(recipe, kind) == "bf16" and 0 not in recipe.base_ranks
 
 
 def base_work(model: Hamburger, stage: Stage, slots: int, scored: float) -> float:

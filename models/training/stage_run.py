@@ -14,6 +14,7 @@ from hamburger_edge.models.training.grafting import learned_state, prepare
 from hamburger_edge.models.training.metrics import Totals
 from hamburger_edge.models.training.objective import Objective
 from hamburger_edge.models.training.optimizers import make_optimizers
+from hamburger_edge.models.training.speed import rounds_base
 from hamburger_edge.models.training.training_recipe import Recipe, Stage
 from hamburger_edge.models.training.updates.averaging import WeightMean
 from hamburger_edge.models.training.updates.early_stopping import BestWeights
@@ -43,7 +44,7 @@ class StageRun:
         saved: dict[str, Any] | None,
     ) -> StageRun:
         """Begin the stage, or continue a `saved` one, which may have had another number of processes."""
-        groups = prepare(whole, stage, bf16=recipe.rounds_base)
+        groups = prepare(whole, stage, bf16=rounds_base(recipe, processes.device.type))
         called = {id(parameter): name for name, parameter in whole.named_parameters()}
         named = [[called[id(parameter)] for parameter in group["params"]] for group in groups]
         if saved is not None:

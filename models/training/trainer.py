@@ -24,7 +24,7 @@ from hamburger_edge.models.training.optimizers import schedule, set_rate
 from hamburger_edge.models.training.own_groups import own_lengths
 from hamburger_edge.models.training.reading import Reader, judging_cuts
 from hamburger_edge.models.training.run_state import Reached, load_state, save_state
-from hamburger_edge.models.training.speed import base_work, product_rate
+from hamburger_edge.models.training.speed import base_work, precision_of, product_rate, rounds_base
 from hamburger_edge.models.training.stage_clock import StageClock
 from hamburger_edge.models.training.stage_run import StageRun
 from hamburger_edge.models.training.stop_calibration import StopCalibration
@@ -272,8 +272,8 @@ class Trainer:
         if "base" not in stage.learns or self.processes.count > 1:
             return told
         scored = float(results["first_loss"][1]) if "first_loss" in results else 0.0
-        dtype = torch.bfloat16 if self.recipe.precision == "bf16" else torch.float32
-        peak = product_rate(self.device.type, dtype)
+        half = precision_of(self.recipe, self.device.type) == "bf16"
+        peak = product_rate(self.device.type, torch.bfloat16 if half else torch.float32)
         work = base_work(run.model, stage, slots, scored)
         return f"{told} ({work / self.step_seconds / peak:.0%} of this machine's peak)"
 
@@ -304,7 +304,7 @@ class Trainer:
             return None
         self.reached, saved = found
         for stage in self.recipe.stages[: self.reached.stage]:
-            prepare(self.model, stage, bf16=self.recipe.rounds_base)
+            prepare(self.model, stage, bf16=rounds_base(self.recipe, self.device.type))
         if self.reached.stage == len(self.recipe.stages):
             self.model.load_state_dict(saved["model"], strict=False)
         return saved

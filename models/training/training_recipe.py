@@ -72,7 +72,9 @@ class Recipe:
     optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices inside layers
     weight_decay: float = 0.01
     clip: float = 1.0  # gradient norm
-    precision: Literal["bf16", "fp32"] = "bf16"
+    precision: Literal["auto", "bf16", "fp32"] = (
+        "auto"  # auto: the one in which the machine multiplies faster
+    )
     save_minutes: float = 5.0
     judge_every: int = 200  # steps between judgements on held-out data
     judge_batches: int = 8
@@ -98,11 +100,6 @@ class Recipe:
     @property
     def own_tokenizer(self) -> Path | None:
         return Path(self.tokenizer) if self.tokenizer else None
-
-    @property
-    def rounds_base(self) -> bool:
-        """Whether the base may have 16 bits throughout: no stage trains it in full."""
-        return self.precision == "bf16" and 0 not in self.base_ranks
 
     @property
     def base_ranks(self) -> set[int]:

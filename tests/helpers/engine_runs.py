@@ -74,6 +74,6 @@ def packed_index(*entries: Entry) -> bytes:
     return pack([*found.items()], 5)
 
 
-def along(answer: Sequence[int], floor: float = 1.0) -> list[Entry]:
-    """Entries that are certain of an answer, from its second token on."""
-    return [([0, *answer[:place]], answer[place], 1.0, floor) for place in range(1, len(answer))]
+def along(answer: Sequence[int], floor: float = 1.0, first: int = 1) -> list[Entry]:
+    """Entries that are certain of an answer, from this token of it on."""
+    return [([0, *answer[:place]], answer[place], 1.0, floor) for place in range(first, len(answer))]

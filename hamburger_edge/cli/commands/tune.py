@@ -52,6 +52,7 @@ def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
 
     The given options replace its fields. A run that has begun accepts only those of FREE anew.
     """
+    from hamburger_edge.tuning.continuing import continued
     from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe
     from hamburger_edge.tuning.tune_run import RECIPE
 
@@ -71,7 +72,22 @@ def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
         recipe = TuneRecipe(base=DEFAULT_BASE, examples=str(given["examples"]))
     else:
         raise InputError("give a file of EXAMPLES, or a --recipe that names one")
-    return replace(recipe, **given)
+    recipe = replace(recipe, **given)
+    if not options.continued:
+        return recipe
+    if begun.exists():
+        if options.continued != recipe.start or not recipe.keep_graft:
+            raise InputError(
+                f"{begun}: this run began without --continue {options.continued}: leave that as it was, "
+                f"delete {work}, or name another --work"
+            )
+        return recipe
+    for name in ("base", "layers", "tokens", "full", "tune_base", "template", "more_answers"):
+        if name in given:
+            raise InputError(
+                f"--{name.replace('_', '-')}: --continue takes that from {options.continued}: leave it out"
+            )
+    return continued(recipe, options.continued)
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
@@ -137,6 +153,13 @@ COMMAND = Command(
             type=float,
             metavar="M",
             help="time for all of it, export and evaluation too; a finished run stays as it is",
+        ),
+        option(
+            "--continue",
+            dest="continued",
+            metavar="CHECKPOINT",
+            help="a tuned model that learns these examples, too, in a fraction of the time; give those that "
+            "it knows as well, since it forgets what it does not see",
         ),
         option("--recipe", metavar="RECIPE.toml", help="as a run before it wrote one"),
         option("--no-tune-base", action="store_true", help="the base knows the task already"),
@@ -212,6 +235,7 @@ COMMAND = Command(
         "hamburger-edge tune 'python mistakes.py' -o my-proofreader --lines 50000",
         "hamburger-edge tune commands.jsonl -o my-commands --off-topic builtin",
         "hamburger-edge tune commands.jsonl -o my-commands --base ./my-tuned-model --no-tune-base",
+        "hamburger-edge tune more-commands.jsonl -o my-commands-2 --continue my-commands --minutes 20",
     ),
     run=run,
     notes=(

@@ -41,9 +41,9 @@ import { safeRepr } from "../support/values.js";
  * @property {string | null} tokenizer
  * @property {Markup | null} chat_template
  * @property {{mode: Mode, confidence: number} | null} [recommended]
- * @property {number[]} [answer_prefix]  tokens that all answers begin with
  * @property {import("../calls/catalogue.js").ToolDefinition[]} [tools]  functions that its answers call
  * @property {boolean} [edits_prompt]  its answers are its prompts put right, and are held to that
+ * @property {string[]} [copied_fields]  of its JSON answers: their strings are spans of the prompt
  * @property {Certainty | null} [certainty]  coefficients of an answer's certainty; null: not measured
  * @property {Costs} [draft_costs]
  */
@@ -52,7 +52,6 @@ export const FILE_NAME = "manifest.json";
 const KIND = "hamburger-edge bundle";
 const FORMAT = 3;
 const GRAPHS = ["embedder", "base", "micro_decoder"];
-const LONGEST_ANSWER_PREFIX = 64; // tokens
 const DTYPES = ["float32", "float16", "int8", "int32", "int64"];
 
 /**
@@ -91,11 +90,8 @@ export function readManifest(content, place) {
   need(["token", "slot"].includes(model.position_rule), `has position_rule ${safeRepr(model.position_rule)}`);
   need(["before", "after"].includes(model.stop_rule), `has stop_rule ${safeRepr(model.stop_rule)}`);
   need(Array.isArray(model.eos_ids), "has no model.eos_ids");
-  const answer_prefix = data.answer_prefix ?? [];
-  const isToken = (/** @type {number} */ token) =>
-    Number.isInteger(token) && 0 <= token && token < model.vocab_size && !model.eos_ids.includes(token);
-  need(Array.isArray(answer_prefix) && answer_prefix.length <= LONGEST_ANSWER_PREFIX && answer_prefix.every(isToken), "has no usable answer_prefix");
   need((data.tools ?? []).every?.((/** @type {any} */ tool) => typeof tool?.function?.name === "string"), "has no usable tools");
+  need((data.copied_fields ?? []).every?.((/** @type {any} */ field) => typeof field === "string"), "has no usable copied_fields");
   const costs = data.draft_costs ?? USUAL_COSTS;
   need(0 < costs.row && costs.row <= 10 && 0 < costs.micro && costs.micro <= 10, "has no usable draft_costs");
   need((data.certainty ?? null) === null || isCertainty(data.certainty), "has no usable certainty");

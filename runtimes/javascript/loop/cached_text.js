@@ -29,6 +29,11 @@ export class CachedText {
     return !this.unread.length || this.ledger.fits(...this.unread.map((group) => group.length));
   }
 
+  /** The number of slots of one token that fit behind the unread groups. */
+  get room() {
+    return this.ledger.roomAfter(this.unread);
+  }
+
   /**
    * Return groups of one token each, or throw an error that names a wrong token.
    * @param {Iterable<unknown>} tokens

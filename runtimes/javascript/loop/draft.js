@@ -1,5 +1,7 @@
 // Drafts of mode verify: the base's token, then forced, guessed or micro tokens while another one pays.
 //
+// Before the prompt is read there is no token of the base: a draft then holds guesses only, from the first on.
+//
 // `stands` is the probability that the base keeps the whole draft, `worth` what a kept token saves on average. Costs are in
 // units of a base call. A micro step may save a call:
 //
@@ -37,18 +39,23 @@ export class Drafts {
     this.microLimit = sampler.microUsable ? info.maxGroupTokens : 1;
   }
 
-  /** Return a draft of at most `room` tokens, by slot. @param {Row} row @param {number} room @returns {Promise<Slot[]>} */
+  /**
+   * Return a draft of at most `room` tokens, by slot. It begins with the base's token of the row. Without a row it may be
+   * empty.
+   * @param {Row | null} row @param {number} room @returns {Promise<Slot[]>}
+   */
   async grow(row, room) {
     const draft = new Draft(this, row, Math.min(room, this.run.tokensLeft));
+    const { tokens } = draft;
     do {
       await this.run.sampler.look();
-    } while (!this.run.endsWith(draft.tokens[draft.tokens.length - 1]) && (await draft.addToken()));
+    } while (!(tokens.length && this.run.endsWith(tokens[tokens.length - 1])) && (await draft.addToken()));
     return draft.slots;
   }
 
   /** Record that the base kept the first `kept` tokens of the draft. @param {number} kept */
   settle(kept) {
-    this.drafter?.settle(kept - 1);
+    this.drafter?.settle(kept);
   }
 }
 
@@ -57,21 +64,24 @@ class Draft {
   #drafts;
   #sampler;
   #room;
-  #micro;
+  /** @type {MicroSteps | null} they follow a row */
+  #micro = null;
   #stands = 1;
+  /** @type {number[]} */
+  tokens = [];
+  /** @type {Slot[]} */
+  slots = [];
 
-  /** @param {Drafts} drafts @param {Row} row @param {number} room */
+  /** @param {Drafts} drafts @param {Row | null} row @param {number} room */
   constructor(drafts, row, room) {
     this.#drafts = drafts;
     this.#sampler = drafts.run.sampler;
     this.#room = room;
+    drafts.drafter?.begin();
+    if (!row) return;
     this.#micro = new MicroSteps(drafts.run, row);
     const isForced = this.#sampler.forced !== null;
-    const first = stepToken(this.#sampler.choose(row.logits), { pStop: isForced ? 0 : row.pStop, isForced });
-    this.tokens = [first.token];
-    /** @type {Slot[]} */
-    this.slots = [[first]];
-    drafts.drafter?.begin();
+    this.#append(stepToken(this.#sampler.choose(row.logits), { pStop: isForced ? 0 : row.pStop, isForced }), false);
   }
 
   /** Add a token, or return false if the draft ends. @returns {Promise<boolean>} */
@@ -93,12 +103,10 @@ class Draft {
   async #addLikelier(drafter) {
     const sampler = this.#sampler;
     const guess = drafter.guess(sampler.answer);
-    const cost = this.#microCost;
     const isUnsure = !guess || guess.chance < SURE;
-    const saved = this.#stands * (1 - this.#micro.pStop);
-    if (isUnsure && cost !== null && saved > cost + this.#drafts.costs.row) {
+    if (isUnsure && this.#micro && this.#microPays(this.#micro)) {
       const { logits, chance } = await this.#micro.scores(this.tokens);
-      if (!guess || chance > guess.chance) return this.#addMicro(logits, chance);
+      if (!guess || chance > guess.chance) return this.#addMicro(this.#micro, logits, chance);
     }
     if (!guess) return false;
     const floor = sampler.adjusts ? 0 : guess.floor; // guesses know no penalties, biases or bans
@@ -109,28 +117,29 @@ class Draft {
     return true;
   }
 
-  /** @param {Float32Array} logits @param {number} chance */
-  #addMicro(logits, chance) {
+  /** @param {MicroSteps} micro @param {Float32Array} logits @param {number} chance */
+  #addMicro(micro, logits, chance) {
     const logprob = logChance(chance);
     const choice = this.#pays(chance, chance) ? this.#sampler.chooseMicro(logits, logprob) : null;
     if (!choice) return false;
     const floor = choice.token === this.#sampler.judged(logits) ? chance : 0;
-    this.#join(stepToken(choice, { pStop: this.#micro.pStop, logprob }), floor, chance);
+    this.#join(stepToken(choice, { pStop: micro.pStop, logprob }), floor, chance);
     return true;
   }
 
-  /** Cost of the next micro token; null if there can be none. */
-  get #microCost() {
+  /** Whether there can be a micro token that saves its micro steps and its row. @param {MicroSteps} micro */
+  #microPays(micro) {
     const { microLimit, costs } = this.#drafts;
-    const behind = this.#micro.behind(this.tokens.length);
+    const behind = micro.behind(this.tokens.length);
     const isFull = this.tokens.length >= Math.min(microLimit, this.#room);
-    if (isFull || behind > CATCH_UP || !this.#sampler.microOpen) return null;
-    return behind * costs.micro;
+    if (isFull || behind > CATCH_UP || !this.#sampler.microOpen) return false;
+    return this.#stands * (1 - micro.pStop) > behind * costs.micro + costs.row;
   }
 
   /** @param {number} floor */
   #merges(floor) {
-    return this.#drafts.merging?.merges(floor, this.slots[this.slots.length - 1]) ?? false;
+    const slot = this.slots[this.slots.length - 1];
+    return (slot && this.#drafts.merging?.merges(floor, slot)) ?? false;
   }
 
   /** Whether another token saves its row; a merged one has none. @param {number} chance @param {number} floor */

@@ -47,6 +47,13 @@ export class Ledger {
     return Math.max(0, Math.min(this.info.cacheSlots - slots, this.info.contextLength - used));
   }
 
+  /** The same if the cache held these groups, too. @param {readonly Group[]} groups */
+  roomAfter(groups) {
+    const isBySlot = this.info.positionRule === "slot";
+    const used = isBySlot ? this.slots + groups.length : groups.reduce((sum, group) => sum + group.length, this.tokens);
+    return Math.max(0, Math.min(this.info.cacheSlots - this.slots - groups.length, this.info.contextLength - used));
+  }
+
   /** Whether groups of these sizes still fit. @param {number[]} sizes */
   fits(...sizes) {
     const tokens = sizes.reduce((sum, size) => sum + size, 0);

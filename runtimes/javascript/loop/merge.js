@@ -5,7 +5,6 @@
 //          +-------------------- the group becomes one slot ----------------------------+
 //
 // Nothing checks a micro token.
-import { openAnswer } from "./answer_prefix.js";
 import { attempt } from "./answer_run.js";
 import { MicroSteps, logChance } from "./micro_steps.js";
 import { stepToken } from "./step.js";
@@ -18,7 +17,6 @@ const TRY = 2 / 3;
 
 /** @param {AnswerRun} run @returns {Steps} */
 export async function* merge(run) {
-  yield* openAnswer(run, run.info.maxGroupTokens);
   while (!run.isOver) {
     if (await run.nextIsForced()) {
       yield await run.force();

@@ -2,8 +2,9 @@
 //
 //     row of the base -> draft (draft.js) -> one call reads and checks it (checking.js) -> row of the base
 //
+// The call that reads the prompt checks a draft, too: of guesses, since there is no row yet.
+//
 // Mode hybrid is verify with one rule more (`HybridRule`): tokens that are sure are merged, unchecked.
-import { openAnswer } from "./answer_prefix.js";
 import { attempt } from "./answer_run.js";
 import { CHUNK, tokenCount } from "./cached_text.js";
 import { check } from "./checking.js";
@@ -11,7 +12,7 @@ import { Drafts } from "./draft.js";
 import { stepOf } from "./step.js";
 
 /** @import { AnswerRun, Row, Steps } from "./answer_run.js" */
-/** @import { Slot } from "./step.js" */
+/** @import { Slot, Step } from "./step.js" */
 
 // If the base's top probability is below the confidence, it re-reads the newest merged groups, up to
 // REREAD * maxGroupTokens tokens.
@@ -29,30 +30,59 @@ export function hybrid(run) {
 
 /** @param {AnswerRun} run @param {HybridRule | null} rule @returns {Steps} */
 async function* verifySteps(run, rule) {
-  const { text, sampler } = run;
   const drafts = new Drafts(run, rule);
-  yield* openAnswer(run, rule ? run.info.maxGroupTokens : 1);
   while (!run.isOver) {
     if (await run.nextIsForced()) {
       yield await run.force();
       continue;
     }
-    const row = await run.read();
-    if (!row) continue;
-    rule?.unreadDoubted(row);
-    const room = Math.min(text.ledger.room, CHUNK) - text.unread.length; // slots that one call may append
-    const step = await attempt(sampler, async () => {
-      const draft = await drafts.grow(row, room);
-      if (room > 0 && (draft.length > 1 || text.unread.length)) {
-        const checked = await check(run, draft, rule && ((at, stop) => rule.doubts(at, stop)));
-        drafts.settle(checked.tokens.length);
-        return checked;
-      }
-      run.leaveUnread(draft);
-      return stepOf(draft, run.showsProbabilities);
+    const step = await attempt(run.sampler, async () => {
+      const first = run.isPromptRead || run.sampler.answer.length ? null : await firstStep(run, drafts, rule);
+      if (first) return first;
+      const row = await run.read();
+      return row && nextStep(run, row, drafts, rule);
     });
-    if (step.tokens.length) yield await run.report(step);
+    if (step?.tokens.length) yield await run.report(step);
   }
+}
+
+/**
+ * Read the prompt, and check a draft in the same call. Without guesses nothing is read. Only the beginning of an answer is
+ * guessed: a cut answer continues from a row, to the same groups.
+ * @param {AnswerRun} run @param {Drafts} drafts @param {HybridRule | null} rule @returns {Promise<Step | null>}
+ */
+async function firstStep(run, drafts, rule) {
+  const { text, info, sampler } = run;
+  if (rule && info.firstCallHasNoGaps && !text.ledger.slots) return null; // a merged slot would be a gap
+  const draft = await drafts.grow(null, Math.min(text.room, CHUNK - 1));
+  if (!draft.length) return null;
+  await run.read(Math.max(1, CHUNK - draft.length));
+  if (run.isOver) {
+    sampler.rewind(draft.reduce((sum, slot) => sum + slot.length, 0));
+    return null;
+  }
+  return checkedStep(run, draft, drafts, rule, true);
+}
+
+/** @param {AnswerRun} run @param {Row} row @param {Drafts} drafts @param {HybridRule | null} rule */
+async function nextStep(run, row, drafts, rule) {
+  const { text } = run;
+  rule?.unreadDoubted(row);
+  const room = Math.min(text.room, CHUNK - text.unread.length); // slots that one call may append
+  const draft = await drafts.grow(row, room);
+  if (room > 0 && (draft.length > 1 || text.unread.length)) return checkedStep(run, draft, drafts, rule);
+  run.leaveUnread(draft);
+  return stepOf(draft, run.showsProbabilities);
+}
+
+/**
+ * @param {AnswerRun} run @param {readonly Slot[]} draft @param {Drafts} drafts @param {HybridRule | null} rule
+ * @param {boolean} [isPrompt]
+ */
+async function checkedStep(run, draft, drafts, rule, isPrompt = false) {
+  const step = await check(run, draft, rule && ((row, stop) => rule.doubts(row, stop)), isPrompt);
+  drafts.settle(step.tokens.length);
+  return step;
 }
 
 /**

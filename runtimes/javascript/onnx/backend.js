@@ -102,8 +102,9 @@ export class OnnxBackend {
         kvBytesPerSlot: 2 * kv.layers * kv.kv_heads * kv.head_size * BYTES[kv.dtype],
         recommended: manifest.recommended ?? UNMEASURED,
         // WebGPU's attention was only tested without gaps in the positions of a text's first call
-        answerPrefix: runtime.provider === "webgpu" ? [] : (manifest.answer_prefix ?? []),
+        firstCallHasNoGaps: runtime.provider === "webgpu",
         editsPrompt: manifest.edits_prompt ?? false,
+        copiedFields: manifest.copied_fields ?? [],
         tools: manifest.tools ?? [],
         certainty: manifest.certainty ?? null,
         draftIndex,

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import * as errors from "../errors.js";
-import { END, ids, scripted } from "./scripted_backend.js";
+import { END, ids, indexOf, scripted } from "./scripted_backend.js";
 
 /** @import { Chunk, Message, Prompt } from "../index.js" */
 
@@ -45,11 +45,23 @@ describe("an answer", () => {
     assert.deepEqual([tokens, finishReason], [ids("abcdef"), "context"]);
   });
 
-  it("begins with the answer prefix up to the first token that edits refuse", async () => {
-    const { model, backend } = scripted("abc.", { editsPrompt: true, answerPrefix: ids("abzzzzzz") });
+  it("checks guesses in the call that reads the prompt, up to the first token that edits refuse", async () => {
+    const { model, backend } = scripted("abc.", { editsPrompt: true, draftIndex: indexOf("abzzzzzz") });
     const { text } = await model.generate("abc", { mode: "verify", confidence: 0.5 });
     assert.equal(text, "abc");
     assert.deepEqual(backend.fed[0].flat(), ids("abcabzz")); // a third z would exceed the budget
+  });
+
+  it("merges no guess in a first call whose positions must have no gaps", async () => {
+    const draftIndex = indexOf("abcd");
+    for (const firstCallHasNoGaps of [false, true]) {
+      const { model, backend } = scripted("abcd.", { draftIndex, firstCallHasNoGaps });
+      await model.generate("xy", { mode: "hybrid", confidence: 0.5, raw: true });
+      assert.deepEqual(backend.fed[0], ["x", "y", ...(firstCallHasNoGaps ? [] : ["abc", "d"])].map(ids));
+      const verified = scripted("abcd.", { draftIndex, firstCallHasNoGaps });
+      assert.equal((await verified.model.generate("xy", { mode: "verify", raw: true })).text, "abcd");
+      assert.deepEqual(verified.backend.fed[0], [..."xyabcd"].map(ids));
+    }
   });
 
   it("is ended by a signal, by cancel, and by leaving the loop; the next one is answered", async () => {
@@ -182,6 +194,19 @@ describe("a conversation", () => {
     await read(chat.send("y"));
     assert.deepEqual(backend.fed, [[ids("x")], [ids("abc")], [ids("d."), ids("y")]]);
     assert.deepEqual(chat.messages.map(({ content }) => content), ["x", "abcd", "y", "ef"]);
+  });
+
+  it("that is longer than the context goes on without its oldest turns", async () => {
+    const { model, backend } = scripted("ab.cd.ef.gh.", { contextLength: 12, cacheSlots: 12 });
+    const chat = model.chat();
+    for (const text of ["x", "y", "z"]) await read(chat.send(text));
+    assert.equal(chat.forgotten, 0);
+    await read(chat.send("w"));
+    assert.equal(chat.forgotten, 4);
+    assert.deepEqual(backend.fed.at(-1)?.flat(), ids("zefw"));
+    assert.deepEqual(chat.messages.map(({ content }) => content), ["x", "ab", "y", "cd", "z", "ef", "w", "gh"]);
+    chat.reset();
+    assert.equal(chat.forgotten, 0);
   });
 
   it("of a task model feeds each message without earlier ones", async () => {

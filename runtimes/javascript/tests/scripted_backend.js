@@ -1,6 +1,8 @@
 // A model that says what a script says: the loop and the conversations around it need no graphs.
 import { ChatTemplate } from "../chat/template.js";
 import { Tokenizer } from "../chat/tokenizer.js";
+import { START } from "../drafts/copied_words.js";
+import { DraftIndex, contextKeys } from "../drafts/draft_index.js";
 import { Model } from "../model.js";
 
 /** @import { Backend, Group } from "../loop/backend.js" */
@@ -8,7 +10,7 @@ import { Model } from "../model.js";
 export const END = 26; // the token that ends an answer
 
 const LETTERS = [..."abcdefghijklmnopqrstuvwxyz"];
-const DESCRIPTION = {
+export const DESCRIPTION = {
   version: "1.0",
   added_tokens: [{ id: END, content: "<end>", special: true, single_word: false, lstrip: false, rstrip: false, normalized: false }],
   normalizer: null,
@@ -82,4 +84,29 @@ export function scripted(script, info, markup = {}) {
 /** @param {Backend} backend @param {import("../chat/template.js").Markup} [markup] */
 export function modelOf(backend, markup = {}) {
   return new Model(backend, new Tokenizer(DESCRIPTION), new ChatTemplate(markup));
+}
+
+/** Return a draft index that is certain of how answers begin. @param {string} text */
+export function indexOf(text) {
+  /** @type {Map<number, [number, number]>} key -> token, chance */
+  const entries = new Map();
+  const skeleton = [START];
+  for (const token of ids(text)) {
+    const keys = [...contextKeys(skeleton)];
+    for (const key of keys) if (!entries.has(key)) entries.set(key, [0, 0]);
+    entries.set(keys[keys.length - 1], [token, 65535]);
+    skeleton.push(token);
+  }
+  const sorted = [...entries].sort(([one], [other]) => one - other);
+  const count = sorted.length;
+  const view = new DataView(new ArrayBuffer(64 + 12 * count));
+  [0x49444248, 2, count, 1].forEach((value, at) => view.setUint32(4 * at, value, true)); // "HBDI"
+  [0.5, 0.5, 0.5, 0.5, 0.5, 0.9, 1, 1].forEach((value, at) => view.setFloat32(16 + 4 * at, value, true));
+  for (const [at, [key, [token, chance]]] of sorted.entries()) {
+    view.setUint32(64 + 4 * at, key, true);
+    view.setUint32(64 + 4 * (count + at), token, true);
+    view.setUint16(64 + 8 * count + 2 * at, chance, true);
+    view.setUint16(64 + 10 * count + 2 * at, chance, true);
+  }
+  return new DraftIndex(new Uint8Array(view.buffer), Number.MAX_SAFE_INTEGER);
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.engine_runs import along, packed_index
+from helpers.engine_runs import Entry, along, packed_index
 from helpers.goldens import (
     BUNDLES,
     GREEDY,
@@ -69,9 +69,9 @@ def test_format_patterns_equal_python() -> None:
 
 DRAFTS = """
 import { readFileSync } from "node:fs";
-import { Words } from "./loop/copied_words.js";
-import { DraftIndex } from "./loop/draft_index.js";
-import { Drafter } from "./loop/drafting.js";
+import { Words } from "./drafts/copied_words.js";
+import { DraftIndex } from "./drafts/draft_index.js";
+import { Drafter } from "./drafts/drafting.js";
 const { index, cases } = JSON.parse(readFileSync(process.env.GOLDENS, "utf-8"));
 const text = (token) => token < 10 ? "" : token < 1000 ? ` w${token}` : `w${token - 1000}`;
 const number = (word) => Number(word.slice(1));
@@ -144,21 +144,30 @@ def test_answers_equal_python(changes: dict[str, Any], bundles: Callable[..., Pa
 
 
 @pytest.mark.parametrize("changes", LOOPS, ids=named)
-def test_answer_prefixes_and_structures_equal_python(
+def test_first_drafts_and_structures_equal_python(
     changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """One prompt's answer begins with the whole prefix, another's with a part of it."""
+    """One prompt's answer begins with all guesses of the index, another's with some of them."""
     with hamburger_edge.load(bundles(**changes), threads=1) as model:
         plain = [model.generate(prompt, confidence=1.0, max_tokens=6).tokens for prompt in PROMPTS[:2]]
-    goldens = [tmp_path / f"{name}.json" for name in ("whole", "part", "structured")]
-    for path, prefix in zip(goldens[:2], (plain[0], [plain[1][0], plain[0][0]]), strict=True):
+    goldens = [tmp_path / f"{name}.json" for name in ("all", "some", "structured")]
+    wrong_second = [plain[1][0], plain[0][0]]
+    for path, guesses, right in zip(goldens[:2], (plain[0], wrong_second), (6, 1), strict=True):
         folder = Path(shutil.copytree(bundles(**changes), path.with_suffix("")))
-        replace(load_manifest(folder), answer_prefix=tuple(prefix)).save(folder)
+        add_index(folder, along(guesses, first=0))
         write_goldens(path, folder, asked=(*GREEDY, *SAMPLED)[::2])  # every mode, with and without sampling
         answers = json.loads(path.read_text())["answers"]
-        assert any(answer["groups"][0][: len(prefix)] == list(prefix) for answer in answers)
+        assert any(answer["groups"][0][:right] == list(guesses[:right]) for answer in answers)
     write_goldens(goldens[2], bundles(**changes), asked=STRUCTURED, talks=STRUCTURED_TALKS)
     compare(goldens)
+
+
+def add_index(folder: Path, entries: Iterable[Entry]) -> None:
+    """Give a bundle a draft index of these entries."""
+    (folder / DRAFT_INDEX).write_bytes(packed_index(*entries))
+    manifest = load_manifest(folder)
+    entry = FileEntry(DRAFT_INDEX, (folder / DRAFT_INDEX).stat().st_size, sha256(folder / DRAFT_INDEX))
+    replace(manifest, files=(*manifest.files, entry)).save(folder)
 
 
 @pytest.mark.parametrize("changes", LOOPS, ids=named)
@@ -169,11 +178,7 @@ def test_index_drafts_equal_python(
     folder = Path(shutil.copytree(bundles(**changes), tmp_path / "indexed"))
     with hamburger_edge.load(folder, threads=1) as model:
         plain = [model.generate(prompt, confidence=1.0, max_tokens=12).tokens for prompt in PROMPTS]
-    index_bytes = packed_index(*(entry for answer in plain for entry in along(answer)))
-    (folder / DRAFT_INDEX).write_bytes(index_bytes)
-    manifest = load_manifest(folder)
-    entry = FileEntry(DRAFT_INDEX, (folder / DRAFT_INDEX).stat().st_size, sha256(folder / DRAFT_INDEX))
-    replace(manifest, files=(*manifest.files, entry)).save(folder)
+    add_index(folder, (entry for answer in plain for entry in along(answer)))
     first_tokens = {answer[0] for answer in plain}
     banned = {
         "logit_bias": {token: -100 for answer in plain for token in answer if token not in first_tokens}

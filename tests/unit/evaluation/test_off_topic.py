@@ -53,3 +53,10 @@ def test_wrong_line_is_refused(line: str, message: str, tmp_path: Path) -> None:
 def test_answer_without_content_is_the_off_topic_answer(empty: str) -> None:
     assert off_topic_answer(['{"intent": "play"}', "none of it", empty, "{}"]) == empty
     assert off_topic_answer(['{"intent": "play"}', "none", '{"count": 0}']) == ""
+
+
+def test_built_in_sentences_leave_domains_out() -> None:
+    every, others = (read_off_topic(source) for source in ("builtin", "builtin-except:Weather,Music"))
+    assert len(every) - len(others) == 400
+    with pytest.raises(InputError, match="'Sports' is none of the domains: name some of Banks, Buses"):
+        read_off_topic("builtin-except:Weather,Sports")

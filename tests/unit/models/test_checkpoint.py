@@ -277,6 +277,14 @@ def test_built_in_checkpoints_have_names(tmp_path: Path, monkeypatch: pytest.Mon
 # -- saving --------------------------------------------------------------------------------------------
 
 
+def test_answer_prefix_of_an_older_checkpoint_is_ignored(tmp_path: Path) -> None:
+    folder = save(tmp_path / "saved", toy_model())
+    before = read_manifest(folder / "hamburger.json")
+    edit_json("hamburger.json", answer_prefix=[5, 6])(folder)
+    assert read_manifest(folder / "hamburger.json") == before
+    assert "answer_prefix" not in load_checkpoint(folder).manifest
+
+
 def test_save_replaces_the_old_checkpoint_unless_it_fails(tmp_path: Path) -> None:
     save(tmp_path / "saved", toy_model(1))
     folder = save(tmp_path / "saved", toy_model())

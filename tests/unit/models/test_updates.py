@@ -16,7 +16,7 @@ from helpers.toys.toy_training import JOINT, RECIPE, SHORT, toy_model, toy_train
 from helpers.toys.training_data_files import DataFiles, first_batch, ladders
 
 from hamburger_edge.models.training.grafting import prepare
-from hamburger_edge.models.training.speed import base_work, fitting_precision, product_rate
+from hamburger_edge.models.training.speed import base_work, precision_of, product_rate
 from hamburger_edge.models.training.stop_calibration import apply_to_stop_head, fit_stop_logits, reliability
 from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.models.training.training_recipe import Stage
@@ -184,7 +184,9 @@ def test_products_of_a_step_depend_on_the_trained_parts() -> None:
 def test_faster_precision_is_chosen() -> None:
     exact, half = (product_rate("cpu", dtype) for dtype in (torch.float32, torch.bfloat16))
     assert min(exact, half) > 0
-    assert fitting_precision("cpu") == ("bf16" if half > exact else "fp32")
+    auto = replace(RECIPE, precision="auto")
+    assert precision_of(auto, "cpu") == ("bf16" if half > exact else "fp32")
+    assert precision_of(replace(auto, precision="bf16"), "cpu") == "bf16"
 
 
 def test_calibration_repairs_a_miscalibrated_head() -> None:

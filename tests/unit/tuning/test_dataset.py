@@ -12,14 +12,11 @@ import pytest
 from helpers.places import names
 from helpers.toys.toy_bundles import saved_toy
 from helpers.toys.toy_tasks import write_base
-from helpers.toys.training_data_files import DataFiles
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.loop.backend import LONGEST_ANSWER_PREFIX
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read_calibration
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
-from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import Split, side
 from hamburger_edge.support.progress import no_progress
 from hamburger_edge.tuning.data.augment import (
@@ -35,7 +32,7 @@ from hamburger_edge.tuning.data.augment import (
 )
 from hamburger_edge.tuning.data.encoding import Encoder
 from hamburger_edge.tuning.data.examples import Example, Examples, Turn
-from hamburger_edge.tuning.dataset import Dataset, common_answer_prefix
+from hamburger_edge.tuning.dataset import Dataset
 from hamburger_edge.tuning.draft_index import index_examples
 from hamburger_edge.tuning.task import read_task, write_examples, write_facts
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
@@ -147,29 +144,6 @@ def test_held_out_prompts_are_in_random_order(tmp_path: Path) -> None:
     assert 0.3 < sum(work[::2]) / len(work[::2]) < 0.7
 
 
-@pytest.mark.parametrize(
-    ("answers", "expected"),
-    [
-        ([[5, 6, 7, 8], [5, 6, 9, 8, 8]], [5, 6]),
-        ([[5, 6, 7], [4, 6, 7]], []),
-        ([[5, 6, 7, 2], [5, 6, 7, 2]], [5, 6, 7]),  # an answer's end is no beginning
-        ([[5], [5]], []),
-        ([], []),
-        ([[*range(80)], [*range(80)]], [*range(LONGEST_ANSWER_PREFIX)]),
-        ([[5, 6, 7]] * 1999 + [[8, 9]], [5, 6]),  # one in two thousand may be a mistake
-        ([[5, 6, 7]] * 500 + [[8, 9]], []),
-    ],
-)
-def test_answer_prefix_is_the_common_start_of_the_answers(
-    answers: list[list[int]], expected: list[int]
-) -> None:
-    every = [*answers, [4, 4, 4]]  # the last is not among the given ones
-    ids = [[90, number, *answer] for number, answer in enumerate(every)]
-    roles = [[ANSWER + 1] * 2 + [ANSWER] * len(answer) for answer in every]  # of the question: any other
-    found = DataFiles.in_memory(roles=roles, ids=ids, entropies=[[0.0] * len(each) for each in ids])
-    assert common_answer_prefix(found, range(len(answers))) == expected
-
-
 # The facts of a checkpoint, from the examples
 
 
@@ -233,6 +207,18 @@ def test_task_of_corrections_names_its_constraint(tmp_path: Path) -> None:
     for choices in ({"edits_prompt": True}, {}):
         manifest = json.loads((facts(tmp_path, examples, **choices) / "hamburger.json").read_text())
         assert manifest.get("edits_prompt", False) == bool(choices)
+
+
+def test_task_of_copied_values_names_their_fields(tmp_path: Path) -> None:
+    turns = [Turn(f"play {word}", json.dumps({"song": word})) for word in map(str, range(100, 160))]
+    examples = write(tmp_path / "examples.jsonl", turns)
+    for choices, expected in (
+        ({}, ["song"]),
+        ({"copied_fields": False}, None),
+        ({"edits_prompt": True}, None),
+    ):
+        manifest = json.loads((facts(tmp_path, examples, **choices) / "hamburger.json").read_text())
+        assert manifest.get("copied_fields") == expected
 
 
 # More examples, by exchange of texts that answers copy from their prompts
