@@ -14,19 +14,8 @@ SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "Opening a bundle": {"load": ()},
     "Models": {
         "Model": (
-            *(
-                "info",
-                "encode",
-                "decode",
-                "stream",
-                "generate",
-                "astream",
-                "agenerate",
-                "call",
-                "result_text",
-                "chat",
-            ),
-            *("resume", "cancel", "close"),
+            *("info", "encode", "decode", "stream", "generate", "astream", "agenerate"),
+            *("call", "result_text", "chat", "resume", "cancel", "close"),
         ),
         "Options": (),
         "Stream": ("result", "complete", "cancel", "close"),
