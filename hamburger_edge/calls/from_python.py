@@ -145,11 +145,9 @@ def _schema_of(hint: Any, where: str) -> dict[str, Any]:
     if origin is list and arguments:
         return {"type": "array", "items": _schema_of(arguments[0], where)}
     if typing.is_typeddict(hint):
-        properties = {
-            name: _schema_of(part, f"{where}: {name}")
-            for name, part in typing.get_type_hints(hint, include_extras=True).items()
-        }
-        required = [name for name in properties if name in hint.__required_keys__]
+        parts = typing.get_type_hints(hint, include_extras=True)
+        properties = {name: _schema_of(part, f"{where}: {name}") for name, part in parts.items()}
+        required = [name for name, part in parts.items() if _is_required(hint, name, part)]
         return {"type": "object", "properties": properties, "required": required}
     if origin in (typing.Required, typing.NotRequired):
         return _schema_of(arguments[0], where)
@@ -161,3 +159,11 @@ def _schema_of(hint: Any, where: str) -> dict[str, Any]:
         f"{where}: type {safe_repr(hint)} is not supported: use str, int, float, bool, Literal, an Enum, a "
         "TypedDict or a list of these"
     )
+
+
+def _is_required(typed_dict: Any, name: str, part: Any) -> bool:
+    """Whether a TypedDict needs this key. `__required_keys__` misses marks in annotations that are text."""
+    mark = typing.get_origin(part)
+    if mark in (typing.Required, typing.NotRequired):
+        return mark is typing.Required
+    return name in typed_dict.__required_keys__
