@@ -14,8 +14,8 @@ SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "Opening a bundle": {"load": ()},
     "Models": {
         "Model": (
-            *("info", "encode", "decode", "stream", "generate", "astream", "agenerate", "call", "chat"),
-            *("resume", "cancel", "close"),
+            *("info", "encode", "decode", "stream", "generate", "astream", "agenerate"),
+            *("call", "result_text", "chat", "resume", "cancel", "close"),
         ),
         "Options": (),
         "Stream": ("result", "complete", "cancel", "close"),
@@ -28,7 +28,7 @@ SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "Chat": ("send", "asend", "continue_answer", "configure", "reset", "save"),
         "ChatTemplate": ("preset", "first_turn", "next_turn"),
     },
-    "Calls": {"tools_of": (), "answer_template": (), "Catalogue": (), "Call": ()},
+    "Calls": {"tools_of": (), "answer_template": (), "Catalogue": (), "Call": (), "Calls": ()},
     "Exporting": {"export_checkpoint": ()},
 }
 

@@ -9,7 +9,7 @@ with hamburger_edge.load("my-bundle") as model:
 """
 
 from hamburger_edge.calls.catalogue import Catalogue
-from hamburger_edge.calls.compact_form import Call
+from hamburger_edge.calls.compact_form import Call, Calls
 from hamburger_edge.calls.from_python import answer_template, tools_of
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.stream import Chunk, Result, Stream
@@ -43,6 +43,7 @@ __all__ = [
     "BundleError",
     "BusyError",
     "Call",
+    "Calls",
     "Catalogue",
     "Chat",
     "ChatTemplate",

@@ -9,8 +9,8 @@ from os import PathLike
 from typing import Any, Unpack
 
 from hamburger_edge.calls.catalogue import NO_TOOLS, Catalogue, Limits
-from hamburger_edge.calls.compact_form import Call, parse
-from hamburger_edge.calls.from_python import plain, targets_of, typed
+from hamburger_edge.calls.compact_form import Call, Calls, parse
+from hamburger_edge.calls.from_python import plain, targets_of, tools_of, typed
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.inference import Inference, Messages, Prompt
 from hamburger_edge.chat.messages import read_messages
@@ -146,19 +146,23 @@ class Model:
         several: bool = True,
         system: str | None = None,
         **options: Unpack[Options],
-    ) -> list[Call]:
+    ) -> Calls:
         """Answer with calls of the model's tools; an empty list stands for none.
 
         `names` limits texts to lists: {"area": ["Kitchen", "Hall"]} or {"TurnOn.area": [...]}. A value is
         returned as listed. `tools` limits the tools: names of them, or the module, functions and Pydantic
-        models that they come from. The arguments of a Pydantic model's tool are then an instance of it.
-        `required` allows no empty list, `several=False` at most one call.
+        models that they come from, with the same parameters. The arguments of a Pydantic model's tool are
+        then an instance of it.
+        `required` allows no empty list, `several=False` at most one call. The list has the `certainty` of
+        the whole answer, also if it is empty.
         """
         if self.tools is None:
             raise InputError(NO_TOOLS)
         by_name = tools is None or (isinstance(tools, Sequence) and all(isinstance(t, str) for t in tools))
         targets = {} if by_name else targets_of(tools)
         chosen = tools if by_name else list(targets)
+        if targets:
+            self.tools.check_own(tools_of(list(targets.values())))
         limits = Limits.of({"names": names, "tools": chosen, "required": required, "several": several})
         catalogue = self.tools.limited(limits)
         limited: Options = {**options, "calls": limits.to_json()}
@@ -166,8 +170,9 @@ class Model:
         if answer.finish_reason == "context":
             raise ContextFullError("the calls do not fit into the model's context: shorten the prompt")
         if not answer.complete:  # cancelled, or too few tokens for any answer
-            return []
-        return typed(parse(answer.text, catalogue, answer.certainty), targets)
+            return Calls((), answer.certainty, answer.unsure)
+        calls = typed(parse(answer.text, catalogue, answer.certainty), targets)
+        return Calls(calls, answer.certainty, answer.unsure)
 
     def result_text(self, calls: Sequence[Call], results: Sequence[Any]) -> str:
         """Return the answer to calls whose tools have run, a line for each call.

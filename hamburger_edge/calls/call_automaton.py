@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hamburger_edge.calls.byte_automaton import Builder, States
 from hamburger_edge.calls.catalogue import Catalogue, Limits, Tool
 from hamburger_edge.calls.compact_form import (
     ARGUMENTS,
     CALLS,
+    CLOSE,
+    CONTROLS,
     EMPTY_LIST,
-    ESCAPES,
     ITEMS,
-    LIST_ESCAPES,
     NO_CALL,
+    OPEN,
     escaped,
 )
-from hamburger_edge.calls.parameters import DECIMALS, Parameter
+from hamburger_edge.calls.parameters import DECIMALS, Parameter, in_text_order
+
+UNROLLED = 64  # most optional items that the automaton counts; longer lists are not limited
+UNROLLED_OBJECTS = 8
 
 
 def call_states(catalogue: Catalogue, limits: Limits) -> States:
@@ -33,17 +39,23 @@ def call_states(catalogue: Catalogue, limits: Limits) -> States:
 
 
 def _call(builder: Builder, start: int, tool: Tool) -> int:
-    """Add a call. While optional arguments are left out, no separator is due."""
-    bare: int | None = builder.literal(start, tool.name)  # after the name; None: an argument was given
+    return _arguments(builder, builder.literal(start, tool.name), tool.parameters, ARGUMENTS)
+
+
+def _arguments(builder: Builder, start: int, parameters: Sequence[Parameter], ends: str) -> int:
+    """Add the arguments of a call or an object. While optional ones are left out, no separator is due.
+
+    `ends` are the marks that may follow a value.
+    """
+    bare: int | None = start  # None: an argument was given
     given: list[int] = []  # ends of the arguments so far
-    for parameter in tool.in_text:
+    for parameter in in_text_order(parameters):
         begins = builder.node()
         if bare is not None:
             builder.skip(bare, begins)
         if given:
             builder.skip(builder.literal(builder.either(given), ARGUMENTS), begins)
-        name = " " if parameter.positional else f" {parameter.name} "
-        end = _value(builder, builder.literal(begins, name), parameter)
+        end = _value(builder, builder.literal(begins, parameter.mark), parameter, ends)
         if parameter.positional:
             bare, given = None, [end]
         else:
@@ -51,44 +63,41 @@ def _call(builder: Builder, start: int, tool: Tool) -> int:
     return builder.either([*([] if bare is None else [bare]), *given])
 
 
-def _value(builder: Builder, start: int, parameter: Parameter) -> int:
+def _value(builder: Builder, start: int, parameter: Parameter, ends: str) -> int:
     if not parameter.is_list:
-        return _scalar(builder, start, parameter)
-    ends = [] if parameter.shortest else [builder.literal(start, EMPTY_LIST)]
+        return _item(builder, start, parameter, ends)
+    list_ends = [] if parameter.shortest else [builder.literal(start, EMPTY_LIST)]
     if not parameter.longest:
-        return builder.either(ends)
-    end = _scalar(builder, start, parameter)
+        return builder.either(list_ends)
+
+    def another(end: int) -> int:
+        return _item(builder, builder.literal(end, f"{ITEMS} "), parameter, ends + ITEMS)
+
+    end = _item(builder, start, parameter, ends + ITEMS)
     for _ in range(1, parameter.shortest):
-        end = _scalar(builder, builder.literal(end, f"{ITEMS} "), parameter)
-    ends.append(end)
+        end = another(end)
+    list_ends.append(end)
     more = parameter.longest - max(1, parameter.shortest)
-    if more > UNROLLED:
-        again = builder.literal(end, f"{ITEMS} ")
-        builder.skip(_scalar(builder, again, parameter), end)
+    if more > (UNROLLED_OBJECTS if parameter.kind == "object" else UNROLLED):
+        builder.skip(another(end), end)
         more = 0
     for _ in range(more):
-        end = _scalar(builder, builder.literal(end, f"{ITEMS} "), parameter)
-        ends.append(end)
-    return builder.either(ends)
+        end = another(end)
+        list_ends.append(end)
+    return builder.either(list_ends)
 
 
-UNROLLED = 64  # most optional items that the automaton counts; longer lists are not limited
-
-
-def _scalar(builder: Builder, start: int, parameter: Parameter) -> int:
+def _item(builder: Builder, start: int, parameter: Parameter, ends: str) -> int:
+    if parameter.kind == "object":
+        opened = builder.literal(start, OPEN)
+        return builder.literal(_arguments(builder, opened, parameter.properties, ARGUMENTS + CLOSE), CLOSE)
     if parameter.kind == "choice":
-        texts = (escaped(text, in_list=parameter.is_list) for text in parameter.choices)
-        return builder.either([builder.literal(start, text) for text in texts])
+        return builder.either([builder.literal(start, escaped(text, ends)) for text in parameter.choices])
     if parameter.kind == "string":
-        return _text(builder, start, in_list=parameter.is_list)
+        # an item that begins with "[" has a backslash before it, and none has one inside
+        first = "[" if ITEMS in ends else ""
+        return builder.text(start, f"\\{ends}", f"\\{ends}{first}{''.join(CONTROLS.values())}")
     return _number(builder, start, parameter)
-
-
-def _text(builder: Builder, start: int, *, in_list: bool) -> int:
-    if not in_list:
-        return builder.text(start, "\\;", "".join(ESCAPES.values()))
-    # an item that begins with "[" has a backslash before it, and none has one inside
-    return builder.text(start, "\\;,", "".join(LIST_ESCAPES.values()))
 
 
 def _number(builder: Builder, start: int, parameter: Parameter) -> int:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.calls.answer_template import AnswerTemplate, read_answer_template, value_text
-from hamburger_edge.calls.parameters import Parameter, read_parameters
+from hamburger_edge.calls.parameter_schema import read_parameters
+from hamburger_edge.calls.parameters import Parameter, checked_arguments, string_paths
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.strict import only_keys, read_json
 from hamburger_edge.support.values import check_text, safe_repr
@@ -33,30 +34,9 @@ class Tool:
     schema: Mapping[str, Any] = field(default_factory=dict, compare=False)  # of the arguments, as given
     answer: AnswerTemplate | None = field(default=None, compare=False)
 
-    @property
-    def in_text(self) -> tuple[Parameter, ...]:
-        """The parameters in the order of the compact form: those without a name first."""
-        return tuple(sorted(self.parameters, key=lambda parameter: not parameter.positional))
-
     def checked(self, arguments: Any, where: str) -> dict[str, Any]:
         """Return the arguments in their normal form: in the catalogue's order, without optional nulls."""
-        if not isinstance(arguments, Mapping):
-            raise InputError(f"{where} must be an object, got {safe_repr(arguments)}")
-        names = [parameter.name for parameter in self.parameters]
-        if unknown := [name for name in arguments if name not in names]:
-            known = ", ".join(names) or "none"
-            raise InputError(f"{where}: {self.name} has no argument {safe_repr(unknown[0])} (known: {known})")
-        checked = dict[str, Any]()
-        for parameter in self.parameters:
-            value = arguments.get(parameter.name)
-            if value is None:
-                if parameter.required and not (parameter.nullable and parameter.name in arguments):
-                    raise InputError(f"{where}: {self.name} needs the argument {parameter.name!r}")
-                if parameter.required:
-                    checked[parameter.name] = None
-                continue
-            checked[parameter.name] = parameter.checked(value, f"{where}.{parameter.name}")
-        return checked
+        return checked_arguments(self.parameters, arguments, where, self.name)
 
     def result_text(self, arguments: Mapping[str, Any], result: Any) -> str:
         """Return the answer to a call's result: the filled template, else the result as text."""
@@ -117,40 +97,75 @@ class Catalogue:
         known = ", ".join(tool.name for tool in self.tools)
         raise InputError(f"{where}: there is no tool {safe_repr(name)} (known: {known:.200})")
 
+    def check_own(self, requested: Catalogue) -> None:
+        """Refuse a tool that is not one of these, or has other parameters. Their order does not matter."""
+        own = {tool.name: tool for tool in self.tools}
+        for tool in requested.tools:
+            if tool.name not in own:
+                known = f"(these are: {', '.join(own):.300})"
+                raise InputError(f"tools: {tool.name} is not one of this model's tools {known}: leave it out")
+            parameters, learned = _by_name(tool.parameters), _by_name(own[tool.name].parameters)
+            for name in {**parameters, **learned}:
+                if parameters.get(name) != learned.get(name):
+                    raise InputError(
+                        f"tools: {tool.name}: argument {name} differs from the model's: give its own"
+                    )
+
     def limited(self, limits: Limits) -> Catalogue:
         """Return the catalogue with only the tools and values that the limits allow."""
         chosen = self.tools
         if limits.tools is not None:
             chosen = tuple(self.tool(name, "tools") for name in dict.fromkeys(limits.tools))
-        strings = [
-            (tool.name, parameter.name)
-            for tool in self.tools
-            for parameter in tool.parameters
-            if parameter.kind == "string"
-        ]
-        open_names = {name for _, name in strings} | {f"{tool}.{name}" for tool, name in strings}
+        strings = [(tool.name, path) for tool in self.tools for path in string_paths(tool.parameters)]
+        open_names = {path for _, path in strings} | {f"{tool}.{path}" for tool, path in strings}
         for name in limits.names:
             if name not in open_names:
                 known = ", ".join(sorted(open_names)) or "none"
                 raise InputError(f"names: no argument {safe_repr(name)} takes a text (known: {known:.200})")
-        return Catalogue(tuple(_limited(tool, limits.names) for tool in chosen))
+        return Catalogue(
+            tuple(
+                replace(tool, parameters=_limited(tool.parameters, tool.name, "", limits.names))
+                for tool in chosen
+            )
+        )
 
     def to_json(self) -> list[dict[str, Any]]:
         return [tool.to_json() for tool in self.tools]
 
 
-def _limited(tool: Tool, names: Mapping[str, tuple[str, ...]]) -> Tool:
+def _by_name(parameters: Sequence[Parameter]) -> dict[str, Parameter]:
+    """Return parameters in a form whose equality does not depend on their order.
+
+    An argument that may be left out may also be null, whether its schema has that or not.
+    """
+    return {
+        parameter.name: replace(
+            parameter,
+            nullable=parameter.required and parameter.nullable,
+            properties=tuple(property for _, property in sorted(_by_name(parameter.properties).items())),
+        )
+        for parameter in parameters
+    }
+
+
+def _limited(
+    parameters: Sequence[Parameter], tool: str, prefix: str, names: Mapping[str, tuple[str, ...]]
+) -> tuple[Parameter, ...]:
     """Give the string parameters their allowed values, as listed or in lower case."""
-    parameters = []
-    for parameter in tool.parameters:
-        values = names.get(f"{tool.name}.{parameter.name}", names.get(parameter.name))
+    limited = []
+    for parameter in parameters:
+        path = prefix + parameter.name
+        values = names.get(f"{tool}.{path}", names.get(path))
         if values is not None and parameter.kind == "string":
             choices = {value.lower(): value for value in reversed(values)} | {
                 value: value for value in values
             }
             parameter = replace(parameter, kind="choice", choices=choices)
-        parameters.append(parameter)
-    return replace(tool, parameters=tuple(parameters))
+        elif parameter.properties:
+            properties = _limited(parameter.properties, tool, f"{path}.", names)
+            parameter = replace(parameter, properties=properties)
+        limited.append(parameter)
+    return tuple(limited)
 
 
 def read_catalogue(data: Any, where: str = "tools") -> Catalogue:

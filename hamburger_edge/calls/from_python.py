@@ -144,11 +144,26 @@ def _schema_of(hint: Any, where: str) -> dict[str, Any]:
         return {"enum": [member.value for member in hint]}
     if origin is list and arguments:
         return {"type": "array", "items": _schema_of(arguments[0], where)}
+    if typing.is_typeddict(hint):
+        parts = typing.get_type_hints(hint, include_extras=True)
+        properties = {name: _schema_of(part, f"{where}: {name}") for name, part in parts.items()}
+        required = [name for name, part in parts.items() if _is_required(hint, name, part)]
+        return {"type": "object", "properties": properties, "required": required}
+    if origin in (typing.Required, typing.NotRequired):
+        return _schema_of(arguments[0], where)
     if origin in (typing.Union, types.UnionType):
         options = [option for option in arguments if option is not type(None)]
         null = [{"type": "null"}] if len(options) < len(arguments) else []
         return {"anyOf": [*(_schema_of(option, where) for option in options), *null]}
     raise InputError(
-        f"{where}: type {safe_repr(hint)} is not supported: use str, int, float, bool, Literal, an Enum or a "
-        "list of these"
+        f"{where}: type {safe_repr(hint)} is not supported: use str, int, float, bool, Literal, an Enum, a "
+        "TypedDict or a list of these"
     )
+
+
+def _is_required(typed_dict: Any, name: str, part: Any) -> bool:
+    """Whether a TypedDict needs this key. `__required_keys__` misses marks in annotations that are text."""
+    mark = typing.get_origin(part)
+    if mark in (typing.Required, typing.NotRequired):
+        return mark is typing.Required
+    return name in typed_dict.__required_keys__

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hamburger_edge.calls.catalogue import Catalogue, Limits, Tool, read_catalogue
+from hamburger_edge.calls.catalogue import Catalogue, Limits, read_catalogue
 from hamburger_edge.calls.compact_form import NO_CALL, checked_calls, encode, parse
 from hamburger_edge.errors import InputError
 from hamburger_edge.serve.fields import Fields, RefusedError
@@ -71,12 +71,11 @@ def read_catalogue_tools(fields: Fields, catalogue: Catalogue) -> CatalogueTools
             raise fields.refuse("tool_choice", "needs tools: give some")
         return None
     try:
-        requested = read_catalogue(given).tools
+        requested = read_catalogue(given)
+        catalogue.check_own(requested)
     except InputError as error:
         raise RefusedError(str(error), "tools") from error
-    for tool in requested:
-        _check(tool, catalogue)
-    names = tuple(tool.name for tool in requested)
+    names = tuple(tool.name for tool in requested.tools)
     if choice == "none":
         return CatalogueTools(catalogue, Limits(tools=()))
     if isinstance(choice, dict):
@@ -88,17 +87,3 @@ def read_catalogue_tools(fields: Fields, catalogue: Catalogue) -> CatalogueTools
         raise fields.refuse("tool_choice", "must be auto, none, required or a function")
     limits = Limits(tools=names, required=choice == "required", several=several)
     return CatalogueTools(catalogue, limits)
-
-
-def _check(tool: Tool, catalogue: Catalogue) -> None:
-    """Refuse a tool that is not the model's; the order of its arguments does not matter."""
-    own = {known.name: known.parameters for known in catalogue.tools}
-    if tool.name not in own:
-        known = f"(these are: {', '.join(own):.300})"
-        message = f"tools: {tool.name} is not one of this model's tools {known}: leave it out"
-        raise RefusedError(message, "tools")
-    learned = own[tool.name]
-    for parameter in (*tool.parameters, *learned):
-        if parameter not in tool.parameters or parameter not in learned:
-            message = f"tools: {tool.name}: argument {parameter.name} differs from the model's: give its own"
-            raise RefusedError(message, "tools")

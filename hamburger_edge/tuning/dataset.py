@@ -28,7 +28,7 @@ from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.models.training.data.batches import DistilledData, Split, side
 from hamburger_edge.support.progress import LogCallback, Progress
 from hamburger_edge.support.strict import read_json
-from hamburger_edge.tuning.data.augment import Augmented, augmented
+from hamburger_edge.tuning.data.augment import Augmented, augmented, call_form
 from hamburger_edge.tuning.data.encoding import Encoder, brief, without_default_system
 from hamburger_edge.tuning.data.example_command import is_command
 from hamburger_edge.tuning.data.examples import Example, Examples, Turn, read_command_examples, read_examples
@@ -168,7 +168,8 @@ class Dataset:
         Prompts that the split holds out or that the `held_out` file contains are dropped.
         """
         learned = [self.examples.examples[number] for number in split.train]
-        made = augmented(learned, self.recipe.augment)
+        form = None if self.catalogue is None else call_form(self.catalogue)
+        made = augmented(learned, self.recipe.augment, form=form)
         made = made.without("whose prompt is held out", self._is_held_out)
         return made.without(f"whose prompt is in {self.recipe.held_out}", self._is_judged)
 

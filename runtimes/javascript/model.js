@@ -1,6 +1,6 @@
 // A loaded model, the main object of an application.
 import { checkLimits, limited, resultText, toolNamed } from "./calls/catalogue.js";
-import { parseCalls } from "./calls/compact_form.js";
+import { parseCalls, withCertainty } from "./calls/compact_form.js";
 import { Chat } from "./chat/conversation.js";
 import { readMessages } from "./chat/messages.js";
 import { NO_TOOLS, Parts } from "./chat/parts.js";
@@ -121,21 +121,22 @@ export class Model {
   /**
    * Answer with calls of the model's tools; an empty array stands for none. `names` limits texts to lists,
    * `{ area: ["Kitchen", "Hall"] }`, and a value is returned as listed. `tools` limits the tools, `required` allows no
-   * empty array, `several: false` at most one call.
+   * empty array, `several: false` at most one call. The array has the `certainty` of the whole answer, also if it is
+   * empty, and is `unsure` if that is below `minCertainty`.
    * @param {Prompt} prompt
    * @param {Options & Asking & CallLimits} [options]
-   * @returns {Promise<Call[]>}
+   * @returns {Promise<Call[] & {readonly certainty: number | null, readonly unsure: boolean}>}
    */
   async call(prompt, options = {}) {
     const { names, tools, required, several, ...more } = checkOptions(options);
     if (!this.#parts.calls) throw new InputError(NO_TOOLS);
     const limits = checkLimits({ names, tools, required, several });
     const chosen = limited(this.#parts.calls.tools, limits);
-    const { text, complete, finishReason, certainty } = await this.generate(prompt, { ...more, calls: limits });
+    const { text, complete, finishReason, certainty, unsure } = await this.generate(prompt, { ...more, calls: limits });
     if (finishReason === "context") {
       throw new InputError("the calls do not fit into the model's context: shorten the prompt");
     }
-    return complete ? parseCalls(text, chosen, certainty) : []; // else it was cancelled
+    return withCertainty(complete ? parseCalls(text, chosen, certainty) : [], certainty, unsure); // [] if it was cancelled
   }
 
   /**

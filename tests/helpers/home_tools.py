@@ -12,11 +12,20 @@ from hamburger_edge.calls.parameters import LARGEST_NUMBER
 STRING: dict[str, Any] = {"type": "string"}
 
 
+def described(required: tuple[str, ...], /, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
 def function(name: str, required: tuple[str, ...] = (), /, **properties: Any) -> dict[str, Any]:
-    parameters = {"type": "object", "properties": properties, "required": list(required)}
-    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+    return {"type": "function", "function": {"name": name, "parameters": described(required, **properties)}}
 
 
+AGE = {"type": "integer", "minimum": 0, "maximum": 120}
+GUEST = described(("name",), age=AGE, name=STRING, tags={"type": "array", "items": STRING})
+SEAT = described((), row={"enum": ["a)", "b,;"]}, number={"type": "number"})
+PLACE = described(
+    ("room", "seats"), room={"type": ["string", "null"]}, seats={"type": "array", "items": SEAT}
+)
 TOOLS = [
     function(
         "TurnOn", area=STRING, name=STRING, domain={"type": "string", "enum": ["light", "fan", "light fan"]}
@@ -31,12 +40,15 @@ TOOLS = [
     function(
         "Levels", (), levels={"type": "array", "items": {"type": "integer", "minimum": -5, "maximum": 317}}
     ),
+    function(
+        "AddEvent", ("title", "guests"), title=STRING, guests={"type": "array", "items": GUEST}, place=PLACE
+    ),
 ]
 CATALOGUE = read_catalogue(TOOLS)
 LIGHT = {"name": "LightSet", "arguments": {"area": "kitchen", "brightness": 50}}
 
 texts = st.text(
-    st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")) | st.sampled_from("\n\t\r;,\\[] ")
+    st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")) | st.sampled_from("\n\t\r;,\\[]() ")
 )
 numbers = st.integers(-LARGEST_NUMBER, LARGEST_NUMBER) | st.integers(-(10**12), 10**12).map(
     lambda n: n / 1000
@@ -47,7 +59,15 @@ def optional(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, An
     return st.fixed_dictionaries({}, optional=values)
 
 
+_GUESTS = st.fixed_dictionaries(
+    {"name": texts}, optional={"age": st.integers(0, 120), "tags": st.lists(texts)}
+)
+_SEATS = st.lists(optional(row=st.sampled_from(["a)", "b,;"]), number=numbers), max_size=4)
 _ARGUMENTS = {
+    "AddEvent": st.fixed_dictionaries(
+        {"title": texts, "guests": st.lists(_GUESTS, max_size=4)},
+        optional={"place": st.fixed_dictionaries({"room": texts | st.none(), "seats": _SEATS})},
+    ),
     "TurnOn": optional(area=texts, name=texts, domain=st.sampled_from(["light", "fan", "light fan"])),
     "TurnOnAll": st.just({}),
     "LightSet": st.fixed_dictionaries({"brightness": st.integers(0, 100)}, optional={"area": texts}),

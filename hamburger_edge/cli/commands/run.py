@@ -100,7 +100,7 @@ def unsure_line(stream: Stream, options: argparse.Namespace) -> str | None:
 
 
 def _print_calls(model: Model, prompt: str | bytes, options: argparse.Namespace) -> int:
-    """Print the calls as a JSON list."""
+    """Print the calls as a JSON list; with --json as an object that has the certainty, too."""
     if options.raw or options.show_steps:
         raise InputError("--calls prints calls of a prompt: leave --raw and --show-steps out")
     names = None if options.names is None else read_option_json("--names", options.names)
@@ -108,12 +108,20 @@ def _print_calls(model: Model, prompt: str | bytes, options: argparse.Namespace)
         calls = model.call(prompt, names=names, system=options.system, **answer_options(options))
     certainty = [{} if call.certainty is None else {"certainty": call.certainty} for call in calls]
     parts = zip(calls, certainty, strict=True)
-    print_json([{"name": call.name, "arguments": call.arguments, **more} for call, more in parts])
-    least = options.min_certainty
-    unsure = least is not None and any((call.certainty or 0.0) < least for call in calls)
-    if unsure:
-        note(f"unsure: the calls' certainty is {calls[0].certainty:.3g}, below {least:g}")
-    return UNSURE if unsure else 0
+    listed = [{"name": call.name, "arguments": call.arguments, **more} for call, more in parts]
+    known = {} if calls.certainty is None else {"certainty": calls.certainty}
+    reports_unsure = options.min_certainty is not None
+    print_json(
+        {"calls": listed, **known, **({"unsure": calls.unsure} if reports_unsure else {})}
+        if options.json
+        else listed
+    )
+    if calls.unsure:
+        what, limit = "the calls" if calls else "no call", options.min_certainty
+        note(f"unsure: the certainty of {what} is {calls.certainty:.3g}, below {limit:g}")
+    elif not calls and calls.certainty is not None and not options.json:
+        note(f"no call: the certainty is {calls.certainty:.3g}")
+    return UNSURE if calls.unsure else 0
 
 
 COMMAND = Command(
@@ -128,7 +136,8 @@ COMMAND = Command(
             "--calls",
             dest="as_calls",
             action="store_true",
-            help="print the calls of a model with tools, as a JSON list",
+            help="print the calls of a model with tools, as a JSON list (with --json: an object with the "
+            "list, and the certainty of the whole answer if it was measured)",
         ),
         option(
             "--names",

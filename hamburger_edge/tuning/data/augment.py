@@ -5,6 +5,8 @@ A text that an answer copies is replaced, in prompt and answer, by one from the 
     play jazz by Miles Davis        {"genre": "jazz", "artist": "Miles Davis"}
     play polka by Mike Tramp        {"genre": "polka", "artist": "Mike Tramp"}
 
+In answers of calls only texts that an argument takes freely are exchanged, never a choice or a number.
+
 A model that sees many names in one sentence learns to copy them. A model that sees few memorises them.
 """
 
@@ -19,6 +21,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from hamburger_edge.calls.catalogue import Catalogue
+from hamburger_edge.calls.compact_form import Call, encode, parse
+from hamburger_edge.calls.parameters import Parameter
 from hamburger_edge.tuning.data.examples import Example, Turn
 
 Path = tuple[str | int, ...]
@@ -58,14 +63,62 @@ AMBIGUOUS = "with a copied text twice in the prompt"
 KNOWN = "whose prompt repeats another"
 
 
-def augmented(examples: Sequence[Example], copies: int, seed: int = 0) -> Augmented:
+@dataclass(frozen=True)
+class AnswerForm:
+    """How answers become values, and values answers."""
+
+    read: Callable[[str], Any]  # None: the answer is not in this form
+    write: Callable[[Any], str]
+    open_fields: frozenset[Path] | None = None  # whose texts may be exchanged; None: all
+    shares_texts: bool = False  # arguments of one name, in several calls, may copy one text
+
+
+def json_form(examples: Sequence[Example]) -> AnswerForm:
+    """Return the form of JSON objects, exactly as `json.dumps` writes them."""
+    escapes = any("\\u" in example.answer for example in examples)  # then new answers escape non-ASCII too
+
+    def read(answer: str) -> Any:
+        value = _parse(answer)
+        written = isinstance(value, dict) and [json.dumps(value, ensure_ascii=e) for e in (False, True)]
+        return value if written and answer in written else None
+
+    return AnswerForm(read, lambda value: json.dumps(value, ensure_ascii=escapes))
+
+
+def call_form(catalogue: Catalogue) -> AnswerForm:
+    """Return the form of calls; as a value they are a list of {name: arguments}."""
+
+    def read(answer: str) -> Any:
+        return [{call.name: call.arguments} for call in parse(answer, catalogue)]
+
+    def write(value: Any) -> str:
+        calls = [Call(name, arguments) for call in value for name, arguments in call.items()]
+        return encode(calls, catalogue)
+
+    fields = {
+        field for tool in catalogue.tools for field in _string_fields(tool.parameters, ("[]", tool.name))
+    }
+    return AnswerForm(read, write, frozenset(fields), shares_texts=True)
+
+
+def _string_fields(parameters: Sequence[Parameter], path: Path) -> Iterator[Path]:
+    for parameter in parameters:
+        field = (*path, parameter.name, *(("[]",) if parameter.is_list else ()))
+        if parameter.kind == "string":
+            yield field
+        yield from _string_fields(parameter.properties, field)
+
+
+def augmented(
+    examples: Sequence[Example], copies: int, seed: int = 0, form: AnswerForm | None = None
+) -> Augmented:
     """Return up to `copies` new examples for each of `examples`, each with a new prompt.
 
-    Only single turns are used whose answer is a JSON object exactly as `json.dumps` writes it.
+    Only single turns are used whose answer is in the form, by default that of JSON objects.
     """
     draw = random.Random(seed)
-    escaped = any("\\u" in example.answer for example in examples)  # then new answers escape non-ASCII too
-    found = [_copied(example) for example in examples]
+    form = form or json_form(examples)
+    found = [_copied(example, form) for example in examples]
     spans = [{} if isinstance(each, str) else each for each in found]
     pools = _pools(examples, spans)
     made: list[Example] = []
@@ -79,7 +132,7 @@ def augmented(examples: Sequence[Example], copies: int, seed: int = 0) -> Augmen
             if not any(_kind(path) in pools for path in copied):
                 left_out[CATEGORIES] += 1
                 continue
-            new = _augmented(example, copied, pools, draw, escaped)
+            new = _augmented(example, copied, pools, draw, form)
             if new is None:
                 left_out[AMBIGUOUS] += 1
             elif new.turns[0].prompt in known:
@@ -100,24 +153,28 @@ def _pools(examples: Sequence[Example], found: Sequence[dict[Path, Span]]) -> di
     return {kind: texts for kind, texts in different.items() if len(texts) >= OPEN * len(said[kind])}
 
 
-def _copied(example: Example) -> dict[Path, Span] | str:
+def _copied(example: Example, form: AnswerForm) -> dict[Path, Span] | str:
     """Return path in the answer -> span in the prompt, for texts that occur once in the prompt.
 
-    Return the reason instead if there are none, if they overlap, or if the answer is not canonical JSON.
+    Return the reason instead if there are none, if they overlap, or if the answer is not in the form.
     """
     if not example.single:
         return MANY_TURNS
     turn = example.turns[0]
-    answer = _parse(turn.answer)
-    if not isinstance(answer, dict) or turn.answer not in (
-        json.dumps(answer, ensure_ascii=e) for e in (False, True)
-    ):
+    answer = form.read(turn.answer)
+    if answer is None:
         return NO_OBJECT
-    spans = {path: _spans(text, turn.prompt) for path, text in _texts(answer)}
+    spans = {
+        path: _spans(text, turn.prompt)
+        for path, text in _texts(answer)
+        if form.open_fields is None or _kind(path) in form.open_fields
+    }
     once = {path: found[0] for path, found in spans.items() if len(found) == 1}
     if not once:
         return NO_COPY
-    apart = all(first[1] <= second[0] for first, second in pairwise(sorted(once.values())))
+    copies = [(span, _name(path) if form.shares_texts else path) for path, span in once.items()]
+    different = sorted(span for span, _ in set(copies))  # a span that two names copy is there twice
+    apart = all(first[1] <= second[0] for first, second in pairwise(different))
     return once if apart else OVERLAP
 
 
@@ -126,25 +183,24 @@ def _augmented(
     copied: dict[Path, Span],
     pools: dict[Path, list[str]],
     draw: random.Random,
-    escaped: bool,
+    form: AnswerForm,
 ) -> Example | None:
     before = example.turns[0].prompt
-    answer = json.loads(example.answer)
-    new = {
-        path: draw.choice(pools[_kind(path)])
-        if _kind(path) in pools and draw.random() >= KEPT
-        else before[start:end]
-        for path, (start, end) in copied.items()
-    }
+    answer = form.read(example.answer)
+    new: dict[Span, str] = {}
+    for path, (start, end) in copied.items():
+        if (start, end) not in new:
+            exchanged = _kind(path) in pools and draw.random() >= KEPT
+            new[start, end] = draw.choice(pools[_kind(path)]) if exchanged else before[start:end]
+        _put(answer, path, new[start, end])
     prompt, done = "", 0
-    for path, (start, end) in sorted(copied.items(), key=lambda item: item[1]):
-        prompt += before[done:start] + new[path]
+    for (start, end), text in sorted(new.items()):
+        prompt += before[done:start] + text
         done = end
-        _put(answer, path, new[path])
     prompt += before[done:]
     if any(len(_spans(text, prompt)) != 1 for text in new.values()):
         return None  # ambiguous: a text occurs twice
-    return replace(example, turns=(Turn(prompt, json.dumps(answer, ensure_ascii=escaped)),))
+    return replace(example, turns=(Turn(prompt, form.write(answer)),))
 
 
 def _parse(text: str) -> Any:
@@ -173,6 +229,11 @@ def _texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
 def _kind(path: Path) -> Path:
     """Return the field of a path: all items of a list share one."""
     return tuple("[]" if isinstance(step, int) else step for step in path)
+
+
+def _name(path: Path) -> Path:
+    """Return the last name of a path, without the indexes of lists."""
+    return tuple(step for step in path if isinstance(step, str))[-1:]
 
 
 def _put(value: Any, path: Path, text: str) -> None:

@@ -1,5 +1,5 @@
 // Tools of a model that learned them: nothing is added to its prompt, and its answers are in the compact form.
-import { limited, readTools, resultText, toolNamed } from "../calls/catalogue.js";
+import { checkOwn, limited, readTools, resultText, toolNamed } from "../calls/catalogue.js";
 import { NO_CALL, parseCalls } from "../calls/compact_form.js";
 
 /** @import { LanguageModelV3CallOptions, LanguageModelV3Prompt, LanguageModelV3ToolResultPart } from "@ai-sdk/provider" */
@@ -16,10 +16,11 @@ export class CatalogueCalls {
 
   /** Null where nothing may be called. @param {LanguageModelV3CallOptions} given @param {Model} model */
   static of({ tools = [], toolChoice = { type: "auto" } }, model) {
-    const names = tools.filter(({ type }) => type === "function").map(({ name }) => name);
-    if (!names.length) return null;
+    const functions = tools.filter((tool) => tool.type === "function");
+    if (!functions.length) return null;
     const all = readTools(model.tools);
-    for (const name of names) toolNamed(all, name, "tools");
+    checkOwn(all, functions.map(({ name, inputSchema }) => ({ name, parameters: inputSchema })));
+    const names = functions.map(({ name }) => name);
     const chosen = toolChoice.type === "tool" ? [toolChoice.toolName] : names;
     const limits = toolChoice.type === "none" ? { tools: [] } : { tools: chosen, required: toolChoice.type !== "auto" };
     return new CatalogueCalls(limited(all, limits), limits);

@@ -1,7 +1,7 @@
 // The compact form: calls as the text that a model generates. The rules are in hamburger_edge/calls/compact_form.py.
 import { InputError } from "../errors.js";
 import { safeRepr } from "../support/values.js";
-import { toolNamed } from "./catalogue.js";
+import { inTextOrder, toolNamed } from "./catalogue.js";
 
 /** @import { Parameter, Tool } from "./catalogue.js" */
 
@@ -13,66 +13,119 @@ import { toolNamed } from "./catalogue.js";
  */
 
 export const NO_CALL = "-";
-export const ESCAPES = new Map([["\\", "\\"], [";", ";"], ["\n", "n"], ["\r", "r"], ["\t", "t"]]);
-export const LIST_ESCAPES = new Map([...ESCAPES, [",", ","], ["[", "["]]);
-const UNESCAPED = new Map([...LIST_ESCAPES].map(([character, letter]) => [letter, character]));
+export const CONTROLS = new Map([["\n", "n"], ["\r", "r"], ["\t", "t"]]); // character -> letter after a backslash
+const LETTERS = new Map([...CONTROLS].map(([character, letter]) => [letter, character]));
 
 /** @param {string} text @param {readonly Tool[]} tools @param {number | null} certainty @returns {Call[]} */
 export function parseCalls(text, tools, certainty) {
   return text === NO_CALL ? [] : text.split("\n").map((line) => parsed(line, tools, certainty));
 }
 
-/** Return the text of a choice, escaped. @param {string} text @param {boolean} isInList */
-export function escaped(text, isInList) {
-  const letters = isInList ? LIST_ESCAPES : ESCAPES;
-  const inner = [...text].map((one) => (letters.has(one) && one !== "[" ? `\\${letters.get(one)}` : one)).join("");
-  return isInList && inner.startsWith("[") ? `\\${inner}` : inner;
+/**
+ * Add the certainty of the whole answer, which an array of no calls has, too.
+ * @param {Call[]} calls @param {number | null} certainty @param {boolean} unsure
+ */
+export function withCertainty(calls, certainty, unsure) {
+  return /** @type {Call[] & {readonly certainty: number | null, readonly unsure: boolean}} */ (Object.defineProperties(calls, { certainty: { value: certainty }, unsure: { value: unsure } }));
+}
+
+/** Return a text with a backslash before the marks that may end it. @param {string} text @param {string} ends */
+export function escaped(text, ends) {
+  const special = `\\${ends}`;
+  const inner = [...text].map((one) => (CONTROLS.has(one) || special.includes(one) ? `\\${CONTROLS.get(one) ?? one}` : one)).join("");
+  return ends.includes(",") && inner.startsWith("[") ? `\\${inner}` : inner;
 }
 
 /** @param {string} line @param {readonly Tool[]} tools @param {number | null} certainty @returns {Call} */
 function parsed(line, tools, certainty) {
   const space = line.indexOf(" ");
-  const tool = toolNamed(tools, space < 0 ? line : line.slice(0, space), "the answer");
-  const texts = space < 0 ? [] : split(line.slice(space), ";");
-  /** @type {Map<string, unknown>} */
-  const values = new Map();
-  let next = 0;
-  for (const text of texts) {
-    const marks = tool.inText.map((parameter) => (parameter.isPositional ? " " : ` ${parameter.name} `));
-    while (next < marks.length && !text.startsWith(marks[next])) next += 1;
-    if (next === marks.length) throw new InputError(`the answer ${safeRepr(line)} has an unknown argument, or one out of order`);
-    const parameter = tool.inText[next];
-    values.set(parameter.name, valueOf(text.slice(marks[next].length), parameter));
-    next += 1;
-  }
-  const entries = tool.parameters.flatMap(({ name, isRequired }) => {
+  const { name, parameters } = toolNamed(tools, space < 0 ? line : line.slice(0, space), "the answer");
+  const values = space < 0 ? new Map() : new TextReader(line, space).arguments(parameters, ";");
+  return { name, arguments: inOrder(values, parameters), certainty };
+}
+
+/**
+ * Return the values in the schema's order; a missing required one is null.
+ * @param {Map<string, unknown>} values @param {readonly Parameter[]} parameters @returns {Record<string, unknown>}
+ */
+function inOrder(values, parameters) {
+  return Object.fromEntries(parameters.flatMap(({ name, isRequired }) => {
     if (values.has(name)) return [[name, values.get(name)]];
     return isRequired ? [[name, null]] : [];
-  });
-  return { name: tool.name, arguments: Object.fromEntries(entries), certainty };
+  }));
 }
 
-/** @param {string} text @param {Parameter} parameter */
-function valueOf(text, parameter) {
-  if (!parameter.isList) return scalarOf(text, parameter);
-  if (text === "[]" && !parameter.shortest) return [];
-  return split(text, ",").map((item, index) => scalarOf(index ? item.slice(1) : item, parameter));
-}
+/** Reads the values of a line from left to right. */
+class TextReader {
+  #line;
+  #position;
 
-/** @param {string} text @param {Parameter} parameter */
-function scalarOf(text, { kind, choices }) {
-  const plain = text.replace(/\\(.)/gs, (_, letter) => UNESCAPED.get(letter) ?? letter);
-  if (kind === "string") return plain;
-  if (kind === "choice") return choices.get(plain);
-  return Number(plain) || 0; // never -0
-}
-
-/** Split at separators that no backslash escapes. @param {string} text @param {string} separator */
-function split(text, separator) {
-  const parts = [""];
-  for (const piece of text.match(/\\.|[^\\]|\\$/gs) ?? []) {
-    if (piece === separator) parts.push("");
-    else parts[parts.length - 1] += piece;
+  /** @param {string} line @param {number} position */
+  constructor(line, position) {
+    this.#line = line;
+    this.#position = position;
   }
-  return parts;
+
+  /** Read arguments up to the end of their call or object. @param {readonly Parameter[]} parameters @param {string} ends  marks that may follow a value */
+  arguments(parameters, ends) {
+    /** @type {Map<string, unknown>} */
+    const values = new Map();
+    const order = inTextOrder(parameters);
+    do {
+      while (order.length && !this.#line.startsWith(order[0].mark, this.#position)) order.shift();
+      const parameter = order.shift();
+      if (!parameter) throw this.#refusal("has an unknown argument, or one out of order");
+      this.#position += parameter.mark.length;
+      values.set(parameter.name, this.#value(parameter, ends));
+    } while (this.#took(";"));
+    return values;
+  }
+
+  /** @param {Parameter} parameter @param {string} ends */
+  #value(parameter, ends) {
+    if (!parameter.isList) return this.#item(parameter, ends);
+    if (!parameter.shortest && this.#took("[]")) return [];
+    const items = [this.#item(parameter, `${ends},`)];
+    while (this.#took(",")) {
+      this.#took(" ");
+      items.push(this.#item(parameter, `${ends},`));
+    }
+    return items;
+  }
+
+  /** @param {Parameter} parameter @param {string} ends @returns {unknown} */
+  #item({ kind, choices, properties }, ends) {
+    if (kind === "object") {
+      if (!this.#took("(")) throw this.#refusal("has no ( before an object");
+      if (this.#took(")")) return inOrder(new Map(), properties);
+      const values = this.arguments(properties, ";)");
+      if (!this.#took(")")) throw this.#refusal("has no ) after an object");
+      return inOrder(values, properties);
+    }
+    const text = this.#text(ends);
+    if (kind === "string") return text;
+    if (kind === "choice") return choices.get(text);
+    return Number(text) || 0; // never -0
+  }
+
+  /** Read up to one of the ends that no backslash escapes. @param {string} ends */
+  #text(ends) {
+    const pieces = new RegExp(`(?:\\\\.|[^\\\\${ends}]|\\\\$)*`, "sy");
+    pieces.lastIndex = this.#position;
+    const [text] = /** @type {RegExpExecArray} */ (pieces.exec(this.#line));
+    this.#position += text.length;
+    return text.replace(/\\(.)/gs, (_, letter) => LETTERS.get(letter) ?? letter);
+  }
+
+  /** Step over a text if it is the next one. @param {string} text */
+  #took(text) {
+    const isNext = this.#line.startsWith(text, this.#position);
+    if (isNext) this.#position += text.length;
+    return isNext;
+  }
+
+  /** @param {string} fault */
+  #refusal(fault) {
+    return new InputError(`the answer ${safeRepr(this.#line)} ${fault}`);
+  }
 }

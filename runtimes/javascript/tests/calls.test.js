@@ -32,6 +32,18 @@ describe("the compact form", () => {
     assert.deepEqual(calls("add []"), [["add", { items: [], room: null }]]);
   });
 
+  it("has the properties of an object in parentheses", () => {
+    const guest = { type: "object", properties: { age: { type: "integer" }, name: STRING, room: { type: ["string", "null"] } }, required: ["name", "room"] };
+    const tools = readTools([tool("add", { guests: { type: "array", items: guest }, place: { type: "object", properties: { in: STRING } } })]);
+    const [call] = parseCalls("add guests ( A (\\)\\n; age 3), ( b, c); place ()", tools, null);
+    const guests = [{ age: 3, name: "A ()\n", room: null }, { name: "b, c", room: null }];
+    assert.deepEqual(call.arguments, { guests, place: {} });
+    assert.throws(() => parseCalls("add guests A", tools, null), /has no \( before an object/);
+    assert.throws(() => parseCalls("add guests ( A", tools, null), /has no \) after an object/);
+    const named = limited(tools, { names: { "guests.name": ["Kid"] } });
+    assert.deepEqual(parseCalls("add guests ( kid)", named, null)[0].arguments, { guests: [{ name: "Kid", room: null }] });
+  });
+
   it("returns an allowed name as it is listed", () => {
     const tools = limited(READ, { names: { area: ["Kids Room"] } });
     assert.deepEqual(parseCalls("on area kids room", tools, 0.5), [{ name: "on", arguments: { area: "Kids Room" }, certainty: 0.5 }]);
@@ -84,6 +96,33 @@ describe("a model with tools", () => {
     assert.match(failed.text, /stuck/);
     const other = { fly: sdkTool({ inputSchema: nothing, execute }) };
     await assert.rejects(generateText({ ...options, tools: other }), /tools: there is no tool "fly" \(known: on, off\)/);
+  });
+
+  it("gives the certainty of no call", async () => {
+    const { model } = scripted("fzz", { ...info, certainty: { offset: 0, slope: 0 } });
+    const called = await model.call("x", { required: true, several: false, minCertainty: 0.6 });
+    assert.deepEqual([called.length, called[0].certainty, called.certainty, called.unsure], [1, 0.5, 0.5, true]);
+    const none = await scripted("fzz", { ...info, certainty: { offset: 0, slope: 0 } }).model.call("x", { tools: [] });
+    assert.deepEqual([[...none], none.certainty, none.unsure], [[], 0.5, false]);
+  });
+
+  it("takes only its own tools from the AI SDK", async () => {
+    const own = scripted("zzzz", { ...info, tools: TOOLS }).model;
+    /** @type {[string, object, RegExp][]} */
+    const refused = [
+      ["fly", {}, /tools: there is no tool "fly"/],
+      ["on", { area: STRING }, /tools: on: argument name differs from the model's: give its own/],
+      ["on", { area: { type: "integer" }, name: STRING }, /tools: on: argument area differs/],
+      ["on", { area: { ...STRING, pattern: "a" }, name: STRING }, /tools: on: area: "pattern" is not supported: leave it out/],
+      ["on", { area: { $ref: "#/properties/area" }, name: STRING }, /tools: on: references go around in a circle/],
+    ];
+    const options = { model: languageModel(own), prompt: "x", maxRetries: 0, maxOutputTokens: 3 };
+    for (const [name, properties, message] of refused) {
+      const inputSchema = jsonSchema({ type: "object", properties });
+      await assert.rejects(generateText({ ...options, tools: { [name]: sdkTool({ inputSchema }) } }), message);
+    }
+    const nullable = { name: { type: ["string", "null"] }, area: STRING };
+    await generateText({ ...options, tools: { on: sdkTool({ inputSchema: jsonSchema(/** @type {any} */ ({ type: "object", properties: nullable })) }) } });
   });
 
   it("fills the answer templates of its tools", async () => {

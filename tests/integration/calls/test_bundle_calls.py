@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from helpers.home_tools import CATALOGUE, TOOLS
 from helpers.nodejs import needs_node, node
 from helpers.serving import serving
 from helpers.toys.exports import export
-from helpers.toys.manifests import write_manifest
+from helpers.toys.manifests import read_manifest, write_manifest
 from helpers.toys.toy_bundles import saved_toy
 
 from hamburger_edge import load
@@ -68,6 +69,26 @@ def test_command_line_prints_calls_as_json(
     assert "--calls prints calls of a prompt: leave --raw" in capsys.readouterr().err
 
 
+def test_command_line_prints_the_certainty_of_no_call(
+    tool_bundle: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tool_bundle, bundle)
+    write_manifest(
+        bundle, read_manifest(bundle) | {"certainty": {"offset": 0.0, "slope": 0.0}}
+    )  # at most 0.5
+    command = ["run", str(bundle), "lights", "--calls", "--max-tokens", "1", "--threads", "1"]
+    assert main(command) == 0
+    output = capsys.readouterr()
+    assert json.loads(output.out) == []
+    assert "no call: the certainty is 0" in output.err
+    assert main([*command, "--min-certainty", "0.9", "--json"]) == 3
+    output = capsys.readouterr()
+    answer = json.loads(output.out)
+    assert answer == {"calls": [], "certainty": answer["certainty"], "unsure": True}
+    assert "unsure: the certainty of no call is 0" in output.err
+
+
 def test_command_line_refuses_calls_of_a_model_without_tools(
     bundle: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,6 +118,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("the fan in the kitchen, please", {"required": True, "several": False}),
     ("hello", {}),
     ("half", {"tools": ["LightSet", "Climate"], "required": True}),
+    ("invite Ann and Bob", {"tools": ["AddEvent"], "required": True}),
     ("kids", {"names": {"area": ["Kids Room", "Hall"]}, "tools": ["TurnOn"], "required": True}),
 ]
 
@@ -121,7 +143,7 @@ def test_python_javascript_and_server_give_the_same_calls(tool_bundle: Path) -> 
     ] == expected
     assert [answer["text"] for answer in called] == texts
     with serving(lambda: load(tool_bundle, threads=1)) as server:
-        for (prompt, limits), calls in zip(ASKED[:4], expected[:4], strict=True):
+        for (prompt, limits), calls in zip(ASKED[:-1], expected[:-1], strict=True):
             fields: dict[str, Any] = {"tool_choice": "required" if limits.get("required") else "auto"}
             tools = [tool for tool in TOOLS if tool["function"]["name"] in limits.get("tools", NAMES)]
             several = limits.get("several", True)

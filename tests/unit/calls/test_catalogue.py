@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.home_tools import CATALOGUE, LIGHT, STRING, TOOLS, function
+from helpers.home_tools import CATALOGUE, LIGHT, STRING, TOOLS, described, function
 
 from hamburger_edge.calls.catalogue import Limits, read_catalogue, read_catalogue_file
 from hamburger_edge.calls.compact_form import checked_calls
@@ -48,9 +48,17 @@ def test_references_of_a_schema_are_followed() -> None:
 @pytest.mark.parametrize(
     ("part", "error"),
     [
+        ({"type": "object"}, "Dim: place: an object needs properties: name them, or use a string"),
         (
-            {"type": "object", "properties": {"x": STRING}},
-            "Dim: place: an object as an argument .* of their own",
+            described((), x=described((), y=described((), z=described((), w=STRING)))),
+            "z: more than 3 objects inside",
+        ),
+        (described((), x={"type": "string", "pattern": "a"}), "Dim: place: x: 'pattern' is not supported"),
+        (described(("y",), x=STRING), "Dim: place: required argument 'y' is not in properties"),
+        (described((), **{f"x{n}": STRING for n in range(1000)}), "Dim: more than 1000 parameters"),
+        (
+            {"type": "array", "minItems": 9, "items": described((), x=STRING)},
+            "place: minItems of objects must be at most 8, got 9",
         ),
         ({"type": "string", "pattern": "a+"}, "Dim: place: 'pattern' is not supported: leave it out"),
         ({"type": ["string", "integer"]}, "Dim: place: 2 types at once are not supported: choose one"),
@@ -59,7 +67,8 @@ def test_references_of_a_schema_are_followed() -> None:
             "Dim: place: anyOf of 2 types is not supported: choose one",
         ),
         ({"type": "array"}, "Dim: place: a list needs items: describe them"),
-        ({"type": "array", "items": {"type": "object"}}, "Dim: place: an object as an argument"),
+        ({"type": "array", "items": {"type": "object"}}, "Dim: place: an object needs properties"),
+        ({"$ref": "#/properties/place"}, "Dim: place: references go around in a circle"),
         ({"$ref": "#/$defs/Place"}, "Dim: place: \\$ref '#/\\$defs/Place' is not in this schema"),
         ({"enum": []}, "Dim: place: enum must be a list of values"),
         ({"enum": ["1", 1]}, "Dim: place: the enum has 1 twice"),
@@ -94,6 +103,10 @@ def test_checked_arguments_are_in_the_catalogues_order_without_optional_nulls() 
     assert list(call.arguments.items()) == [("area", "hall"), ("name", "lamp")]
 
 
+def event(guests: list[Any]) -> dict[str, Any]:
+    return {"name": "AddEvent", "arguments": {"title": "tea", "guests": guests}}
+
+
 @pytest.mark.parametrize(
     ("call", "error"),
     [
@@ -119,6 +132,10 @@ def test_checked_arguments_are_in_the_catalogues_order_without_optional_nulls() 
         ({"name": "Days", "arguments": {"days": ["wed"]}}, "days\\[0\\] must be one of"),
         ({"name": "Climate", "arguments": {"degrees": 0.1234567890123, "room": None}}, "at most 12 decimals"),
         ({"function": "x"}, "calls\\[0\\] must be"),
+        (event([{"age": 3}]), "arguments.guests\\[0\\]: the object needs the argument 'name'"),
+        (event([{"name": "A", "age": 121}]), "guests\\[0\\].age must be 0 to 120, got 121"),
+        (event([{"name": "A", "job": "b"}]), "the object has no argument 'job' \\(known: age, name, tags"),
+        (event(["A"]), "guests\\[0\\] must be an object, got 'A'"),
     ],
 )
 def test_call_that_does_not_fit_its_tool_is_refused_at_its_place(call: dict[str, Any], error: str) -> None:
@@ -151,6 +168,13 @@ def test_limits_keep_tools_and_values() -> None:
 def test_limits_outside_the_catalogue_are_refused(limits: dict[str, Any], error: str) -> None:
     with pytest.raises(InputError, match=error):
         CATALOGUE.limited(Limits.of(limits))
+
+
+def test_limit_names_the_text_of_an_object_by_its_path() -> None:
+    for path in ("guests.name", "AddEvent.guests.name"):
+        event = CATALOGUE.limited(Limits.of({"names": {path: ["Ann"]}, "tools": ["AddEvent"]})).tools[0]
+        guests = event.parameters[1]
+        assert [parameter.kind for parameter in guests.properties] == ["integer", "choice", "string"]
 
 
 def test_name_of_a_tool_limits_only_its_argument() -> None:

@@ -34,6 +34,24 @@ def test_parsed_text_is_the_encoded_calls(given: list[dict[str, Any]]) -> None:
         ([{"name": "AddItems", "arguments": {"items": [""]}}], "AddItems "),
         ([{"name": "TurnOn", "arguments": {"area": "a;\n b"}}], "TurnOn area a\\;\\n b"),
         ([{"name": "Climate", "arguments": {"degrees": 21.0, "room": None}}], "Climate 21"),
+        ([{"name": "AddEvent", "arguments": {"title": "tea (4)", "guests": []}}], "AddEvent tea (4); []"),
+        (
+            [{"name": "AddEvent", "arguments": {"title": "tea", "guests": [{"name": "Ann (2)", "age": 3}]}}],
+            "AddEvent tea; ( Ann (2\\); age 3)",
+        ),
+        (
+            [
+                {
+                    "name": "AddEvent",
+                    "arguments": {
+                        "title": "tea",
+                        "guests": [{"name": "Ann", "tags": ["a)", "b"]}, {"name": "Bob"}],
+                        "place": {"room": None, "seats": [{}, {"row": "b,;", "number": 2}]},
+                    },
+                }
+            ],
+            "AddEvent tea; ( Ann; tags a\\), b), ( Bob); place ( (), ( row b,\\;; number 2))",
+        ),
         ([{"name": "Climate", "arguments": {"degrees": 1e-7, "room": "x"}}], "Climate 0.0000001; room x"),
     ],
 )
@@ -57,6 +75,9 @@ def test_allowed_name_is_returned_as_listed() -> None:
         ("LightSet half", "brightness must be a whole number, got 'half'"),
         ("TurnOn name x; area y", "has an unknown argument, or one out of order"),
         ("TurnOn area x;name y", "has no space before an argument"),
+        ("AddEvent tea; Ann", "has no \\( before an object"),
+        ("AddEvent tea; [], ( Ann)", "has text after its last argument"),
+        ("AddEvent tea; ( Ann", "has no \\) after an object"),
     ],
 )
 def test_text_of_another_form_is_refused(text: str, error: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import types
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pytest
 from pydantic import BaseModel, Field
@@ -63,6 +63,33 @@ def test_pydantic_model_becomes_a_tool_by_its_schema() -> None:
     assert (label.nullable, label.required) == (True, False)
     assert list(mode.choices) == ["eco", "away"]
     assert read_catalogue([tool.to_json()]).tools == (tool,)
+
+
+class Guest(TypedDict):
+    name: str
+    age: NotRequired[int]
+
+
+class Place(BaseModel):
+    room: str
+    floor: int | None = None
+
+
+class AddEvent(BaseModel):
+    places: list[Place]
+
+
+def invite(guests: list[Guest]) -> None:
+    pass
+
+
+def test_objects_come_from_typed_dictionaries_and_nested_models() -> None:
+    typed, model = tools_of([invite, AddEvent]).tools
+    [guests], [places] = typed.parameters, model.parameters
+    for parameter in (guests, places):
+        assert (parameter.kind, parameter.is_list) == ("object", True)
+    assert [(one.name, one.required) for one in guests.properties] == [("name", True), ("age", False)]
+    assert [(one.name, one.positional) for one in places.properties] == [("room", True), ("floor", False)]
 
 
 def test_module_gives_its_own_public_functions_and_models() -> None:

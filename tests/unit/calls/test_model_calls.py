@@ -63,6 +63,17 @@ def test_end_of_the_answer_is_an_empty_list(tokenizer: Tokenizer) -> None:
         assert len(model.call("hi", required=True)) >= 1
 
 
+def test_no_call_has_a_certainty_too(tokenizer: Tokenizer) -> None:
+    with speller(tokenizer, "-") as model:
+        calls = model.call("hi", min_certainty=0.0)
+        assert (calls, calls.unsure) == ([], False)
+        assert calls.certainty == model.generate("hi").certainty is not None
+        assert model.call("hi", min_certainty=1.0).unsure
+        assert model.call("hi").certainty == calls.certainty
+    with toy_model(tokenizer, SHAPE) as model:
+        assert model.call("hi", max_tokens=60).certainty is None
+
+
 def test_names_and_tools_limit_the_answer(tokenizer: Tokenizer) -> None:
     with speller(tokenizer, "TurnOn area kitchen") as model:
         assert model.call("hi", names={"area": ["Kitchen", "Hall"]})[0].arguments == {"area": "Kitchen"}
@@ -98,6 +109,20 @@ def test_results_become_text_by_the_templates_of_their_tools(tokenizer: Tokenize
         assert text == "5 seconds.\n6 seconds, tea.\nstopped"
         with pytest.raises(InputError, match="there are 3 calls and 1 results: give one for each"):
             model.result_text(calls, [None])
+
+
+def test_tool_of_other_parameters_than_the_models_is_refused(tokenizer: Tokenizer) -> None:
+    def TurnOnAll(area: str) -> None:
+        pass
+
+    def Fly() -> None:
+        pass
+
+    with toy_model(tokenizer, SHAPE) as model:
+        with pytest.raises(InputError, match="tools: TurnOnAll: argument area differs from the model's"):
+            model.call("hi", tools=[TurnOnAll])
+        with pytest.raises(InputError, match="tools: Fly is not one of this model's tools"):
+            model.call("hi", tools=[Fly])
 
 
 def test_model_without_tools_refuses_calls(tokenizer: Tokenizer) -> None:

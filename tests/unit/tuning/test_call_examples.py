@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from helpers.home_tools import CATALOGUE, LIGHT, TOOLS
 
+from hamburger_edge.calls.compact_form import checked_calls, encode
 from hamburger_edge.errors import InputError
+from hamburger_edge.tuning.data.augment import NO_COPY, Augmented, augmented, call_form
 from hamburger_edge.tuning.data.examples import Example, Turn, read_examples
 
 SHORT = {"prompt": "half light", "calls": [LIGHT]}
@@ -104,3 +106,48 @@ def test_calls_without_tools_are_refused(tmp_path: Path, row: dict[str, Any]) ->
         InputError, match=r"line 1: has calls, but there are no tools: give their file to --tools"
     ):
         read_examples(lines(tmp_path / "x.jsonl", row))
+
+
+def spoken(prompt: str, *calls: tuple[str, dict[str, Any]]) -> Example:
+    checked = checked_calls([{"name": name, "arguments": given} for name, given in calls], CATALOGUE, "calls")
+    return Example((Turn(prompt, encode(checked, CATALOGUE)),))
+
+
+def dim(room: str) -> Example:
+    return spoken(f"dim the {room} to 50", ("LightSet", {"area": room, "brightness": 50}))
+
+
+def fan(room: str) -> Example:
+    on, half = ("TurnOn", {"area": room, "domain": "fan"}), ("LightSet", {"area": room, "brightness": 30})
+    return spoken(f"in the {room} the fan on and the light to 30", on, half)
+
+
+def invite(guest: str, title: str) -> Example:
+    return spoken(f"{title} with {guest}", ("AddEvent", {"title": title, "guests": [{"name": guest}]}))
+
+
+def test_exchanged_texts_are_equal_in_prompt_and_calls() -> None:
+    examples = [dim("hall"), dim("attic"), fan("kids room"), fan("north wing"), invite("Ann", "tea")]
+    examples += [invite("Bo", "golf"), spoken("hall on", ("TurnOn", {"area": "hall"}))]
+    made = augmented(examples, 20, form=call_form(CATALOGUE)).examples
+    rooms, guests = ("hall", "attic", "kids room", "north wing"), ("Ann", "Bo")
+    possible = {
+        *map(dim, rooms),
+        *map(fan, rooms),
+        *(invite(guest, title) for guest in guests for title in ("tea", "golf")),
+        *(spoken(f"{room} on", ("TurnOn", {"area": room})) for room in rooms),
+    }
+    assert set(made) <= possible - set(examples)
+    assert {dim("kids room"), fan("hall"), invite("Bo", "tea")} <= set(made)
+
+
+def test_choices_and_numbers_are_never_exchanged() -> None:
+    examples = [
+        spoken("turn on the light", ("TurnOn", {"domain": "light"})),
+        spoken("turn on the fan", ("TurnOn", {"domain": "fan"})),
+        spoken("set 21", ("Climate", {"degrees": 21, "room": None})),
+        spoken("set 22", ("Climate", {"degrees": 22, "room": None})),
+        spoken("hello"),
+    ]
+    made = augmented(examples, 5, form=call_form(CATALOGUE))
+    assert made == Augmented((), {NO_COPY: 25})
