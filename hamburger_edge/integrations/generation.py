@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -62,10 +61,10 @@ class Loop:
     ) -> Generator[list[int], None, None]:
         """Yield the answer's groups. No cache entry is reused, so that answers are reproducible."""
         groups = self.inference.prompt_groups(prompt)
-        with self._ending_at(ends):
-            changes = [_processor(processors)] if processors else ()
-            stream = self.inference.answer(groups, settings, reuse="none", processors=changes)
-        with stream:
+        changes = [_processor(processors)] if processors else ()
+        with self.inference.answer(
+            groups, settings, reuse="none", processors=changes, eos_ids=ends
+        ) as stream:
             for chunk in stream:
                 if chunk.tokens:
                     yield list(chunk.tokens)
@@ -82,17 +81,6 @@ class Loop:
                 rows.append(torch.from_numpy(readout.logits.copy()))
             engine.backend.truncate(0)
             return torch.cat(rows)
-
-    @contextmanager
-    def _ending_at(self, ends: tuple[int, ...]) -> Iterator[None]:
-        """Let answers that begin inside the block end at these tokens instead of the model's."""
-        engine = self.inference.engine
-        info = engine.info
-        engine.info = replace(info, eos_ids=ends)
-        try:
-            yield
-        finally:
-            engine.info = info
 
 
 def _processor(processors: LogitsProcessorList) -> Processor:

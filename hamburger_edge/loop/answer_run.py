@@ -62,12 +62,13 @@ class AnswerRun:
         words: Words | None,
         stats: Stats,
         cancel: Flag,
+        eos_ids: Sequence[int],
     ) -> None:
         self.text, self.decoding, self.sampler, self.stats = text, decoding, sampler, stats
         self.info = text.info
         self.prompt, self.words = prompt, words
         self.max_tokens = decoding.max_tokens or sampler.constraint.max_tokens or MAX_TOKENS
-        self.eos_ids = frozenset(() if decoding.ignore_eos else self.info.eos_ids)
+        self.eos_ids = frozenset(() if decoding.ignore_eos else eos_ids)
         self.finish_reason: FinishReason | None = None
         self.row: Row | None = None  # after all tokens so far; None: some of them are unread
         self.prompt_read = False  # also while it is being read
