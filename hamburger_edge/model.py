@@ -8,7 +8,7 @@ from functools import partial
 from os import PathLike
 from typing import Any, Unpack
 
-from hamburger_edge.calls.catalogue import NO_TOOLS, Catalogue, Limits
+from hamburger_edge.calls.catalogue import NO_TOOLS, CallLimits, Catalogue
 from hamburger_edge.calls.compact_form import Call, parse
 from hamburger_edge.calls.from_python import targets_of, typed
 from hamburger_edge.chat.conversation import Chat
@@ -159,7 +159,7 @@ class Model:
         by_name = tools is None or (isinstance(tools, Sequence) and all(isinstance(t, str) for t in tools))
         targets = {} if by_name else targets_of(tools)
         chosen = tools if by_name else list(targets)
-        limits = Limits.of({"names": names, "tools": chosen, "required": required, "several": several})
+        limits = CallLimits.of({"names": names, "tools": chosen, "required": required, "several": several})
         catalogue = self.tools.limited(limits)
         limited: Options = {**options, "calls": limits.to_json()}
         answer = self.generate(prompt, messages=messages, system=system, **limited)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.export.quantization.int8_columns import Origin
+from hamburger_edge.export.quantization.int8_columns import WeightOrigin
 from hamburger_edge.support.strict import from_mapping, read_json
 
 RECIPE, STORED = "recipe.json", "stored.bin"
@@ -26,7 +26,7 @@ class Tile:
 class Product:
     """The columns of some weights, side by side, and the tiles that they are cut into."""
 
-    origins: tuple[Origin, ...]
+    origins: tuple[WeightOrigin, ...]
     tiles: tuple[Tile, ...]
 
 
@@ -34,7 +34,7 @@ class Product:
 class Table:
     """Token embeddings, rows of 8 bits."""
 
-    origin: Origin
+    origin: WeightOrigin
     values: int
     scales: int
 

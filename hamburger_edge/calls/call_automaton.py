@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hamburger_edge.calls.byte_automaton import Builder, States
-from hamburger_edge.calls.catalogue import Catalogue, Limits, Tool
+from hamburger_edge.calls.catalogue import CallLimits, Catalogue, Tool
 from hamburger_edge.calls.compact_form import (
     ARGUMENTS,
     CALLS,
@@ -17,7 +17,7 @@ from hamburger_edge.calls.compact_form import (
 from hamburger_edge.calls.parameters import DECIMALS, Parameter
 
 
-def call_states(catalogue: Catalogue, limits: Limits) -> States:
+def call_states(catalogue: Catalogue, limits: CallLimits) -> States:
     """Return the states of an answer: calls of these tools, or none."""
     builder = Builder()
     start, line = builder.node(), builder.node()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from hamburger_edge.calls.byte_automaton import States, Vocabulary
 from hamburger_edge.calls.call_automaton import call_states
-from hamburger_edge.calls.catalogue import Catalogue, Limits
+from hamburger_edge.calls.catalogue import CallLimits, Catalogue
 from hamburger_edge.errors import InputError
 
 Bools = npt.NDArray[np.bool_]
@@ -38,11 +38,11 @@ class CallGrammars:
         self._token_bytes, self._encode = token_bytes, encode
         self._vocab_size, self._eos_ids = vocab_size, tuple(eos_ids)
         self._vocabulary: Vocabulary | None = None  # made for the first answer
-        self._newest: tuple[Limits, CompiledCalls] | None = None
+        self._newest: tuple[CallLimits, CompiledCalls] | None = None
         self._lock = threading.Lock()
 
     def start(
-        self, limits: Limits, draft_vocab: npt.NDArray[np.int64] | None, max_tokens: int
+        self, limits: CallLimits, draft_vocab: npt.NDArray[np.int64] | None, max_tokens: int
     ) -> CallGrammar:
         with self._lock:
             if self._vocabulary is None:

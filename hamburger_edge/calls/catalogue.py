@@ -63,7 +63,7 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Limits:
+class CallLimits:
     """The tools and values that a caller allows in one answer."""
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # argument -> its allowed values
@@ -72,7 +72,7 @@ class Limits:
     several: bool = True  # more than one call
 
     @classmethod
-    def of(cls, data: Any) -> Limits:
+    def of(cls, data: Any) -> CallLimits:
         only_keys(data, ("names", "tools", "required", "several"), "calls")
         names, tools = data.get("names") or {}, data.get("tools")
         if not isinstance(names, Mapping):
@@ -107,7 +107,7 @@ class Catalogue:
         known = ", ".join(tool.name for tool in self.tools)
         raise InputError(f"{where}: there is no tool {safe_repr(name)} (known: {known:.200})")
 
-    def limited(self, limits: Limits) -> Catalogue:
+    def limited(self, limits: CallLimits) -> Catalogue:
         """Return the catalogue with only the tools and values that the limits allow."""
         chosen = self.tools
         if limits.tools is not None:

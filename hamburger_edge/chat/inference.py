@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hamburger_edge.calls.call_grammar import CallGrammars
-from hamburger_edge.calls.catalogue import NO_TOOLS, Limits, read_catalogue
+from hamburger_edge.calls.catalogue import NO_TOOLS, CallLimits, read_catalogue
 from hamburger_edge.chat.messages import Transcript, read_messages
 from hamburger_edge.chat.stream import AnswerInputs, Stream
 from hamburger_edge.chat.task_queue import TaskQueue
@@ -161,7 +161,7 @@ class Inference:
         if structure is not None and structure.kind != "calls":
             return self.grammars.start(structure, info.draft_vocab)
         if self.calls is not None:
-            limits = Limits.of({} if structure is None else json.loads(structure.text))
+            limits = CallLimits.of({} if structure is None else json.loads(structure.text))
             return self.calls.start(limits, info.draft_vocab, settings.decoding.max_tokens or MAX_TOKENS)
         if structure is not None:
             raise InputError(NO_TOOLS)

@@ -153,12 +153,12 @@ class HierarchicalGeneration(GenerationMixin):
         return HierarchicalOutput(sequences, groups) if settings.return_dict_in_generate else sequences
 
 
-class Prompt(NamedTuple):
+class PaddedPrompt(NamedTuple):
     prompt: list[int]  # without padding
     whole: list[int]  # with padding, as returned before the answer
 
 
-def _prompts(inputs: Tensor | None, mask: Tensor | None, settings: GenerationConfig) -> list[Prompt]:
+def _prompts(inputs: Tensor | None, mask: Tensor | None, settings: GenerationConfig) -> list[PaddedPrompt]:
     if inputs is None:
         if settings.bos_token_id is None:
             raise InputError("there is no prompt, and no bos_token_id to begin with: pass input_ids")
@@ -169,7 +169,9 @@ def _prompts(inputs: Tensor | None, mask: Tensor | None, settings: GenerationCon
         raise InputError(f"attention_mask is {list(mask.shape)}, input_ids {list(inputs.shape)}")
     masks = torch.ones_like(inputs) if mask is None else mask
     pairs = zip(inputs.tolist(), masks.tolist(), strict=True)
-    return [Prompt([token for token, seen in zip(*pair, strict=True) if seen], pair[0]) for pair in pairs]
+    return [
+        PaddedPrompt([token for token, seen in zip(*pair, strict=True) if seen], pair[0]) for pair in pairs
+    ]
 
 
 def _loop_settings(settings: GenerationConfig, prompt: list[int], recommended: Recommended) -> Settings:

@@ -26,7 +26,7 @@ from hamburger_edge.serve.fields import RefusedError, decoded, mistake
 from hamburger_edge.serve.gate import Access, Gate, refusal
 from hamburger_edge.serve.jobs import Begun, Ended, Event, Failed, Job, Piece
 from hamburger_edge.serve.pool import Pool, Served
-from hamburger_edge.serve.requests import Limits, read_chat, read_completion
+from hamburger_edge.serve.requests import RequestLimits, read_chat, read_completion
 from hamburger_edge.serve.suggestions import NO_SUGGESTIONS, Suggestions
 from hamburger_edge.support.terminal import note
 
@@ -51,7 +51,7 @@ class Log:
 def application(
     pool: Pool,
     access: Access,
-    limits: Limits,
+    limits: RequestLimits,
     log: Log,
     in_browser: InBrowser = NOTHING,
     suggestions: Suggestions = NO_SUGGESTIONS,
@@ -75,7 +75,7 @@ def application(
 
 class _Server:
     def __init__(
-        self, pool: Pool, limits: Limits, log: Log, in_browser: InBrowser, suggestions: Suggestions
+        self, pool: Pool, limits: RequestLimits, log: Log, in_browser: InBrowser, suggestions: Suggestions
     ) -> None:
         self.pool, self.limits, self.log, self.suggestions = pool, limits, log, suggestions
         self.in_browser = in_browser.names

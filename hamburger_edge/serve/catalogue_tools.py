@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hamburger_edge.calls.catalogue import Catalogue, Limits, Tool, read_catalogue
+from hamburger_edge.calls.catalogue import CallLimits, Catalogue, Tool, read_catalogue
 from hamburger_edge.calls.compact_form import NO_CALL, checked_calls, encode, parse
 from hamburger_edge.errors import InputError
 from hamburger_edge.serve.fields import Fields, RefusedError
@@ -19,7 +19,7 @@ class CatalogueTools:
     """The tools of one request. Its answers are calls in the compact form."""
 
     catalogue: Catalogue
-    limits: Limits
+    limits: CallLimits
     result: str | None = None  # of the tools that ran last: the answer shows it and calls nothing
 
     def options(self) -> dict[str, Any]:
@@ -81,15 +81,15 @@ def read_catalogue_tools(fields: Fields, catalogue: Catalogue) -> CatalogueTools
         _check(tool, catalogue)
     names = tuple(tool.name for tool in requested)
     if choice == "none":
-        return CatalogueTools(catalogue, Limits(tools=()))
+        return CatalogueTools(catalogue, CallLimits(tools=()))
     if isinstance(choice, dict):
         name = chosen_function(choice)
         if name not in names:
             raise RefusedError(f"tool_choice.function.name: there is no tool {name!r:.80}", "tool_choice")
-        return CatalogueTools(catalogue, Limits(tools=(name,), required=True, several=several))
+        return CatalogueTools(catalogue, CallLimits(tools=(name,), required=True, several=several))
     if choice not in (None, "auto", "required"):
         raise fields.refuse("tool_choice", "must be auto, none, required or a function")
-    limits = Limits(tools=names, required=choice == "required", several=several)
+    limits = CallLimits(tools=names, required=choice == "required", several=several)
     return CatalogueTools(catalogue, limits)
 
 

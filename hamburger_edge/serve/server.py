@@ -15,7 +15,7 @@ from hamburger_edge.serve.bodies import Connection
 from hamburger_edge.serve.browser import NOTHING, InBrowser
 from hamburger_edge.serve.gate import Access
 from hamburger_edge.serve.pool import Pool
-from hamburger_edge.serve.requests import Limits
+from hamburger_edge.serve.requests import RequestLimits
 from hamburger_edge.serve.suggestions import NO_SUGGESTIONS, Suggestions
 
 MOST_CONNECTIONS = 1024
@@ -33,7 +33,7 @@ class Server(uvicorn.Server):
         self,
         pool: Pool,
         access: Access,
-        limits: Limits,
+        limits: RequestLimits,
         log: Log,
         *,
         grace: float = 10,

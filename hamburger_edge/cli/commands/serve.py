@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> None:
     from hamburger_edge.serve.browser import NOTHING, InBrowser
     from hamburger_edge.serve.jobs import MOST_WAITING
     from hamburger_edge.serve.pool import Pool
-    from hamburger_edge.serve.requests import Limits
+    from hamburger_edge.serve.requests import RequestLimits
     from hamburger_edge.serve.server import Server, listen
     from hamburger_edge.serve.suggestions import suggestions
 
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     workers = whole_in("--workers", options.workers, 1, 64)
     queue = whole_in("--queue", options.queue, 0, MOST_WAITING)
     sessions = whole_in("--sessions", options.sessions, 0, 10_000)
-    limits = Limits(
+    limits = RequestLimits(
         body=whole_in("--max-body", options.max_body, 1024, 1 << 30),
         answer_seconds=number_in("--timeout", options.timeout, 1, 86_400),
     )

@@ -23,7 +23,7 @@ from hamburger_edge.model import Model
 from hamburger_edge.serve.application import Log
 from hamburger_edge.serve.conversations import Conversations, Kept
 from hamburger_edge.serve.gate import Access
-from hamburger_edge.serve.requests import Limits
+from hamburger_edge.serve.requests import RequestLimits
 
 KEYS = [b"a-key-of-many-characters", b"another-key-altogether"]
 
@@ -268,7 +268,7 @@ def test_turns_are_taken_by_key_then_user(gated: Gated) -> None:
 
 
 def test_slow_answer_gives_504(gated: Gated) -> None:
-    with serving(lambda: gated.model, limits=Limits(answer_seconds=0.3)) as running:
+    with serving(lambda: gated.model, limits=RequestLimits(answer_seconds=0.3)) as running:
         threading.Timer(0.6, gated.let, (1000,)).start()
         assert running.ask(max_tokens=400).status_code == 504
 
