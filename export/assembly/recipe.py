@@ -31,7 +31,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Table:
+class TokenTable:
     """Token embeddings, rows of 8 bits."""
 
     origin: WeightOrigin
@@ -57,11 +57,11 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class AssemblyRecipe:
     format: int
     bytes: int  # of weights.bin
     products: tuple[Product, ...]
-    tables: tuple[Table, ...]
+    tables: tuple[TokenTable, ...]
     plain: tuple[Plain, ...]
     stored: tuple[Stored, ...]
     folds: dict[str, str]  # of norms: `Folds`
@@ -71,12 +71,12 @@ class Recipe:
         (folder / RECIPE).write_text(text + "\n", encoding="utf-8")
 
 
-def read_recipe(folder: Path) -> Recipe:
+def read_recipe(folder: Path) -> AssemblyRecipe:
     data = read_json(folder / RECIPE)
     if isinstance(data, dict) and data.get("format") != FORMAT:
         raise CheckpointError(
             f"{folder / RECIPE}: format {data.get('format')!r}, this version reads {FORMAT}: make it again "
             "with  hamburger-edge export --assembly"
         )
-    recipe: Recipe = from_mapping(Recipe, data, str(folder / RECIPE))
+    recipe: AssemblyRecipe = from_mapping(AssemblyRecipe, data, str(folder / RECIPE))
     return recipe

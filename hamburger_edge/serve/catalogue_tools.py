@@ -11,7 +11,7 @@ from hamburger_edge.calls.catalogue import CallLimits, Catalogue, Tool, read_cat
 from hamburger_edge.calls.compact_form import NO_CALL, checked_calls, encode, parse
 from hamburger_edge.errors import InputError
 from hamburger_edge.serve.fields import Fields, RefusedError
-from hamburger_edge.serve.tools import Call, chosen_function
+from hamburger_edge.serve.tools import ToolCall, chosen_function
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class CatalogueTools:
         """Return nothing to add to the system text: the model knows its tools."""
         return ""
 
-    def calls(self, text: str) -> list[Call] | None:
+    def calls(self, text: str) -> list[ToolCall] | None:
         """Parse the calls of an answer; None: it has none, or is truncated."""
         try:
             calls = parse(text, self.catalogue)
         except InputError:
             return None
-        return [Call(call.name, json.dumps(call.arguments, ensure_ascii=False)) for call in calls] or None
+        return [ToolCall(call.name, json.dumps(call.arguments, ensure_ascii=False)) for call in calls] or None
 
     def may_call(self, text: str) -> bool:
         """Whether an answer that begins like this is no content for a user."""
@@ -48,7 +48,7 @@ class CatalogueTools:
             return self.result
         return "" if text == NO_CALL else text
 
-    def written(self, calls: Sequence[Call]) -> str:
+    def written(self, calls: Sequence[ToolCall]) -> str:
         """Return an earlier answer as the model generated it."""
         plain = []
         for call in calls:

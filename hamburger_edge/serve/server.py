@@ -10,7 +10,7 @@ from collections.abc import Callable
 import uvicorn
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.serve.application import Log, application
+from hamburger_edge.serve.application import RequestLog, application
 from hamburger_edge.serve.bodies import Connection
 from hamburger_edge.serve.browser import NOTHING, InBrowser
 from hamburger_edge.serve.gate import Access
@@ -34,7 +34,7 @@ class Server(uvicorn.Server):
         pool: Pool,
         access: Access,
         limits: RequestLimits,
-        log: Log,
+        log: RequestLog,
         *,
         grace: float = 10,
         in_browser: InBrowser = NOTHING,

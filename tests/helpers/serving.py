@@ -19,7 +19,7 @@ from typing import IO, Any
 import httpx
 
 from hamburger_edge.model import Model
-from hamburger_edge.serve.application import Log
+from hamburger_edge.serve.application import RequestLog
 from hamburger_edge.serve.browser import NOTHING, InBrowser
 from hamburger_edge.serve.gate import Access
 from hamburger_edge.serve.pool import Pool
@@ -28,7 +28,7 @@ from hamburger_edge.serve.server import Server, listen
 from hamburger_edge.serve.suggestions import NO_SUGGESTIONS, Suggestions
 from helpers.places import PATIENCE
 
-QUIET = Log(requests=False)
+QUIET = RequestLog(requests=False)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def serving(
     *,
     access: Access | None = None,
     limits: RequestLimits | None = None,
-    log: Log = QUIET,
+    log: RequestLog = QUIET,
     grace: float = 5,
     in_browser: InBrowser = NOTHING,
     suggestions: Suggestions = NO_SUGGESTIONS,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> None:
-    from hamburger_edge.serve.application import Log
+    from hamburger_edge.serve.application import RequestLog
     from hamburger_edge.serve.browser import NOTHING, InBrowser
     from hamburger_edge.serve.jobs import MOST_WAITING
     from hamburger_edge.serve.pool import Pool
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> None:
         try:
             host = f"[{options.host}]" if ":" in options.host else options.host
             where = f"{', '.join(pool.served)} at http://{host}:{listening.getsockname()[1]}"
-            log = Log(prompts=options.log_prompts)
+            log = RequestLog(prompts=options.log_prompts)
             server = Server(
                 pool,
                 access,

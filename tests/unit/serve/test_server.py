@@ -20,7 +20,7 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import RuntimeFailureError
 from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.model import Model
-from hamburger_edge.serve.application import Log
+from hamburger_edge.serve.application import RequestLog
 from hamburger_edge.serve.conversations import Conversations, Kept
 from hamburger_edge.serve.gate import Access
 from hamburger_edge.serve.requests import RequestLimits
@@ -315,7 +315,7 @@ def test_prompts_are_logged_and_kept_only_on_request(
     tokenizer: Tokenizer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for prompts in (False, True):
-        with serving(lambda: toy_model(tokenizer), log=Log(prompts=prompts), sessions=0) as running:
+        with serving(lambda: toy_model(tokenizer), log=RequestLog(prompts=prompts), sessions=0) as running:
             running.ask("a secret")
             assert sum(running.pool.gauges()["sessions_bytes"].values()) == 0
         said = capfd.readouterr().err
