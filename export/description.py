@@ -68,6 +68,7 @@ def manifest_of(
         recommended=recommended_of(checkpoint),
         certainty=certainty_of(checkpoint),
         edits_prompt=checkpoint.manifest.get("edits_prompt", False),
+        copied_fields=tuple(checkpoint.manifest.get("copied_fields", ())),
         tools=tuple(checkpoint.manifest.get("tools", ())),
         draft_costs=DRAFT_COSTS.get(plan.base, USUAL_COSTS),
     )

@@ -10,7 +10,7 @@ with hamburger_edge.load("my-bundle") as model:
 
 from hamburger_edge.calls.catalogue import Catalogue
 from hamburger_edge.calls.compact_form import Call
-from hamburger_edge.calls.from_python import tools_of
+from hamburger_edge.calls.from_python import answer_template, tools_of
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.stream import Chunk, Result, Stream
 from hamburger_edge.chat.template import ChatTemplate
@@ -67,6 +67,7 @@ __all__ = [
     "Stream",
     "TopToken",
     "__version__",
+    "answer_template",
     "export_checkpoint",
     "load",
     "tools_of",

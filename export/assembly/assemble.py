@@ -140,6 +140,7 @@ def _checked(folder: Path, manifest: Manifest, checkpoint: Path, about: Checkpoi
         recommended=recommended,
         certainty=certainty,
         edits_prompt=about.edits_prompt,
+        copied_fields=about.copied_fields,
         tools=about.tools,
     )
 

@@ -82,6 +82,7 @@ def model_info(folder: Path, manifest: Manifest, **measured: Any) -> ModelInfo:
         recommended=manifest.recommended or UNMEASURED,
         certainty=manifest.certainty,
         edits_prompt=manifest.edits_prompt,
+        copied_fields=manifest.copied_fields,
         tools=manifest.tools,
         draft_index=read_draft_index(folder / DRAFT_INDEX, model.vocab_size) if has_index else None,
         **measured,

@@ -63,7 +63,7 @@ def show(facts: dict[str, Any]) -> str:
     block = f", blocks of {plan['block_size']}" if plan["block_size"] else ""
     grid = f" on its own grid of {plan['grid']}" if plan["grid"] else ""
     rare = f" ({plan['base']} for rare tokens)" if plan["frequent_rows"] else ""
-    tools = facts.get("tools", ())
+    tools, copied = facts.get("tools", ()), facts.get("copied_fields", ())
     lines = [
         f"format      {facts['format']}, {facts['flavor']}, written by {facts['producer']}",
         f"model       {model['family']}, {model['num_layers']} layers of {model['hidden_size']}, "
@@ -77,6 +77,7 @@ def show(facts: dict[str, Any]) -> str:
         *([f"recommended {Recommended(**facts['recommended'])}"] if facts["recommended"] else []),
         *(["certainty   measured: answers have one"] if facts["certainty"] else []),
         *(["edits       its prompts: names and numbers stay"] if facts["edits_prompt"] else []),
+        *([f"copies      from its prompts: {', '.join(copied)}"] if copied else []),
         *([f"tools       {', '.join(tool['function']['name'] for tool in tools)}"] if tools else []),
         f"memory      weights {_mib(memory['weights'])}, cache of {memory['slots']} slots "
         f"{_mib(memory['kv'])} ({memory['kv_per_slot']} bytes a slot, {memory['kv_type']})",

@@ -209,7 +209,8 @@ class Manifest:
     sha256: str = ""  # of all other fields, see `content_hash`; "" before saving
     recommended: Recommended | None = None  # default mode and confidence
     certainty: Certainty | None = None  # coefficients of an answer's certainty; null: not measured
-    edits_prompt: bool = False  # answers are corrected prompts, constrained by loop/edits.py
+    edits_prompt: bool = False  # answers are corrected prompts, constrained by structured/edits.py
+    copied_fields: tuple[str, ...] = ()  # of JSON answers, constrained by structured/copied_fields.py
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps of the graphs
     tools: tuple[dict[str, Any], ...] = ()  # functions that answers call, in OpenAI's form; see calls/
 
@@ -280,10 +281,11 @@ class Manifest:
         return _digest(facts)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the file's content; without tools it has no such field."""
+        """Return the file's content; empty `tools` and `copied_fields` are left out."""
         facts = dataclasses.asdict(self)
-        if not self.tools:
-            del facts["tools"]
+        for name in ("tools", "copied_fields"):
+            if not facts[name]:
+                del facts[name]
         return facts
 
     def save(self, folder: Path) -> None:

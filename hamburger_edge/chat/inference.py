@@ -25,6 +25,7 @@ from hamburger_edge.loop.sampling import Processor, Sampler
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.loop.turns import Turns
 from hamburger_edge.structured.constraint import Constraint
+from hamburger_edge.structured.copied_fields import CopiedFields
 from hamburger_edge.structured.edits import Edits
 from hamburger_edge.structured.grammar import Grammars
 from hamburger_edge.support.values import check_text, safe_repr
@@ -156,7 +157,7 @@ class Inference:
         )
 
     def _constraint(self, settings: Settings, eos_ids: Sequence[int]) -> Constraint | None:
-        """Return what an answer follows: its structure, else the model's tools, or edits of the prompt."""
+        """Return what an answer follows: its structure, else the model's tools, edits or copied fields."""
         structure, info = settings.structure, self.engine.info
         if structure is not None and structure.kind != "calls":
             return self.grammars.start(structure, info.draft_vocab)
@@ -165,7 +166,10 @@ class Inference:
             return self.calls.start(limits, info.draft_vocab, settings.decoding.max_tokens or MAX_TOKENS)
         if structure is not None:
             raise InputError(NO_TOOLS)
-        return Edits(self.tokenizer.token_bytes, eos_ids) if info.edits_prompt else None
+        token_bytes = self.tokenizer.token_bytes
+        if info.edits_prompt:
+            return Edits(token_bytes, eos_ids)
+        return CopiedFields(info.copied_fields, token_bytes, eos_ids) if info.copied_fields else None
 
     def answer(
         self,

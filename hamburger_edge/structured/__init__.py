@@ -1,1 +1,1 @@
-"""Answers of a required structure: constraints on their next tokens, such as grammars and edits."""
+"""Answers of a required structure: constraints on their next tokens, such as grammars, edits, copies."""

@@ -1,4 +1,4 @@
-"""A constraint on an answer: the tokens that may come next. A grammar is one, edits of a prompt another."""
+"""A constraint on an answer: the tokens that may come next. A grammar is one, copied fields another."""
 
 from __future__ import annotations
 

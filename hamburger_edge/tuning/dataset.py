@@ -224,8 +224,13 @@ class Dataset:
         if self.judged is not None:
             held_out = self.judged.examples
         else:
-            few = len(split.held_out) < FEW
-            numbers = [*split.held_out, *(split.calibration if few else ())]
+            numbers = [*split.held_out]
+            if len(numbers) < FEW:
+                numbers += split.calibration
+                self.report(
+                    f"only {len(split.held_out)} examples are held out: the {len(split.calibration)} that "
+                    "calibrate judge, too"
+                )
             held_out = tuple(self.examples.examples[number] for number in numbers)
         most = min(self.recipe.evaluation.prompts, len(held_out))
         chosen = random.Random(0).sample(held_out, most)

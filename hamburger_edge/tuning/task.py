@@ -13,6 +13,7 @@ from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, writ
 from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
 from hamburger_edge.models.training.data.batches import DistilledData, Split, split_questions
+from hamburger_edge.tuning.data.copied_values import copied_fields
 from hamburger_edge.tuning.data.examples import Example
 from hamburger_edge.tuning.dataset import TOKENIZER, Dataset
 from hamburger_edge.tuning.draft_index import index_answers, question_and_answer
@@ -30,6 +31,7 @@ class Task:
     split: Split  # of the conversations
     requests: list[Request]  # held-out prompts and their answers
     judge: str
+    copied_fields: tuple[str, ...] = ()  # of the answers: their strings are spans of the prompt
 
     def baselines(self, requests: Sequence[Request]) -> list[Baseline]:
         """Return the scores of answers without a model on these requests."""
@@ -51,7 +53,12 @@ def read_task(recipe: TuneRecipe, run: TuneRun) -> Task:
     requests = dataset.requests(split)
     fitting = "calls" if dataset.catalogue else fitting_judge([request.expected for request in requests])
     judge = recipe.judge or fitting
-    return Task(dataset, tuple(conversations), split, requests, judge)
+    copies: tuple[str, ...] = ()
+    if recipe.copied_fields and not recipe.edits_prompt and dataset.catalogue is None:
+        copies = copied_fields(dataset.examples.examples[number] for number in split.train)
+    if copies:
+        run.report(f"answers will hold only texts of the prompt in: {', '.join(copies)}")
+    return Task(dataset, tuple(conversations), split, requests, judge, copies)
 
 
 def write_examples(task: Task, run: TuneRun) -> DistilledData:
@@ -90,7 +97,8 @@ def write_facts(
         (checkpoint / CALIBRATION).unlink(missing_ok=True)
     catalogue = task.dataset.catalogue
     tools = None if catalogue is None else catalogue.to_json()
-    write_into(checkpoint, edits_prompt=edits_prompt or None, tools=tools)
+    constraint = {"edits_prompt": edits_prompt or None, "copied_fields": task.copied_fields or None}
+    write_into(checkpoint, tools=tools, **constraint)
 
     def pairs(numbers: Sequence[int]) -> list[tuple[list[int], list[int]]]:
         spans = (slice(*data.starts[number : number + 2]) for number in numbers)

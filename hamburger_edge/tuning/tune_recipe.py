@@ -47,6 +47,7 @@ class TuneRecipe:
     # of the evaluated bundle, and of exports of the checkpoint that name none
     precision: Literal["int4", "int8", "fp16", "fp32"] = "int8"
     edits_prompt: bool = False  # answers are corrected prompts: names, numbers and codes stay as they are
+    copied_fields: bool = True  # answers' strings are spans of the prompt in fields where the examples' are
     calibration_text: bool = True  # the checkpoint holds examples, for exports to calibrate on
     evaluation: EvaluationPlan = field(default_factory=EvaluationPlan)
     tuning: Recipe | None = None  # training of the base; None: chosen from the examples, see shape.py

@@ -65,7 +65,8 @@ from hamburger_edge.support.progress import Progress
 from hamburger_edge.support.strict import from_mapping
 
 CARD = "README.md"  # for people; `tune` writes one ...
-PICTURE = "reliability.svg"  # ... and the picture beside it
+PICTURE = "reliability.svg"  # ... and the pictures beside it
+CURVES = "curves.png"
 
 
 @dataclass
@@ -263,6 +264,7 @@ def check_target(folder: str | Path) -> Path:
         DRAFT_INDEX,
         CARD,
         PICTURE,
+        CURVES,
         PARTS,
         *terms_in(folder),
     }

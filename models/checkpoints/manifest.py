@@ -43,13 +43,15 @@ class CheckpointManifest:
     certainty: dict[str, Any] | None = None  # opaque here: the `loop.certainty.Certainty` of its bundles
     recommended_precision: Literal["int4", "int8", "fp16", "fp32"] | None = None  # of exports that name none
     edits_prompt: bool = False  # its answers are its prompts put right, and are held to that
+    copied_fields: tuple[str, ...] = ()  # of its JSON answers: their strings are spans of the prompt
     tools: tuple[dict[str, Any], ...] = ()  # opaque here: `Catalogue.to_json()` of what its answers call
 
     def to_json(self) -> dict[str, Any]:
         """Return the file's content."""
         base = {key: value for key, value in asdict(self.base).items() if value not in (None, (), False)}
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self) | {"base": base}))
-        for name in ("recommended", "certainty", "recommended_precision", "edits_prompt", "tools"):
+        optional = ("recommended", "certainty", "recommended_precision")
+        for name in (*optional, "edits_prompt", "copied_fields", "tools"):
             if not plain[name]:
                 del plain[name]
         return plain

@@ -10,13 +10,13 @@ from hamburger_edge.errors import require
 from hamburger_edge.models.training.metrics import Series, read_metrics
 from hamburger_edge.support.files import write_atomically
 
-# panel title -> its metrics, by the beginning of their names
+# panel title -> label of its vertical axis, and its metrics, by the beginning of their names
 PANELS = {
-    "answers right, held out": ("right",),
-    "loss": ("first_loss", "micro_loss", "stop_loss"),
-    "agreement with the plain base": ("first_agree", "micro_agree"),
-    "tokens a group, were every position a start": ("group_length",),
-    "agreement of accepted micro tokens": ("agree@",),
+    "answers right, held out": ("share of answers", ("right",)),
+    "loss": ("nats per token", ("first_loss", "micro_loss", "stop_loss")),
+    "agreement with the plain base": ("share of tokens", ("first_agree", "micro_agree")),
+    "tokens a group, were every position a start": ("tokens", ("group_length",)),
+    "agreement of accepted micro tokens": ("share of tokens", ("agree@",)),
 }
 STYLES: dict[str, dict[str, Any]] = {
     "train": {"alpha": 0.35, "linewidth": 1},
@@ -38,7 +38,7 @@ def plot(run_folder: Path) -> Path:
     series, begins = read_metrics(run_folder / "metrics.jsonl")
     panels = {
         title: {key: values for key, values in series.items() if key[1].startswith(names)}
-        for title, names in PANELS.items()
+        for title, (_, names) in PANELS.items()
     }
     panels = {title: chosen for title, chosen in panels.items() if chosen}
     rows = math.ceil(len(panels) / 2)
@@ -55,8 +55,10 @@ def plot(run_folder: Path) -> Path:
             )  # fmt: skip
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_visible(False)
-    for axes in grid[-1]:
-        axes.set_xlabel("step")
+    for column in grid.T:  # the lowest panel of each column names the shared axis
+        for lowest in [axes for axes in column if axes.get_visible()][-1:]:
+            lowest.set_xlabel("step")
+            lowest.tick_params(labelbottom=True)
     path = run_folder / "curves.png"
     with write_atomically(path) as temporary:
         figure.savefig(temporary, format="png", dpi=110, metadata={"Software": None})
@@ -66,6 +68,7 @@ def plot(run_folder: Path) -> Path:
 
 def _panel(axes: Any, title: str, series: Series) -> None:
     axes.set_title(title, fontsize=10)
+    axes.set_ylabel(PANELS[title][0])
     axes.grid(alpha=0.2)
     names = sorted({name for _, name in series})
     for number, name in enumerate(names):

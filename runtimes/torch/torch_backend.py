@@ -175,6 +175,7 @@ def open_checkpoint(
     measured = checkpoint.manifest.pop("certainty", None)
     checkpoint.manifest.pop("recommended_precision", None)  # no part of its identity
     edits_prompt = checkpoint.manifest.pop("edits_prompt", False)
+    copied_fields = tuple(checkpoint.manifest.pop("copied_fields", ()))
     tools = tuple(checkpoint.manifest.pop("tools", ()))
     index, vocab_size = checkpoint.file(DRAFT_INDEX), checkpoint.model.config.base.vocab_size
     identity = json.dumps(checkpoint.manifest, sort_keys=True).encode()
@@ -185,6 +186,7 @@ def open_checkpoint(
         recommended=from_mapping(Recommended, found, "recommended") if found else UNMEASURED,
         certainty=from_mapping(Certainty, measured, "certainty") if measured else None,
         edits_prompt=edits_prompt,
+        copied_fields=copied_fields,
         tools=tools,
         draft_index=None if index is None else read_draft_index(index, vocab_size),
     )

@@ -43,6 +43,7 @@ import { safeRepr } from "../support/values.js";
  * @property {{mode: Mode, confidence: number} | null} [recommended]
  * @property {import("../calls/catalogue.js").ToolDefinition[]} [tools]  functions that its answers call
  * @property {boolean} [edits_prompt]  its answers are its prompts put right, and are held to that
+ * @property {string[]} [copied_fields]  of its JSON answers: their strings are spans of the prompt
  * @property {Certainty | null} [certainty]  coefficients of an answer's certainty; null: not measured
  * @property {Costs} [draft_costs]
  */
@@ -90,6 +91,7 @@ export function readManifest(content, place) {
   need(["before", "after"].includes(model.stop_rule), `has stop_rule ${safeRepr(model.stop_rule)}`);
   need(Array.isArray(model.eos_ids), "has no model.eos_ids");
   need((data.tools ?? []).every?.((/** @type {any} */ tool) => typeof tool?.function?.name === "string"), "has no usable tools");
+  need((data.copied_fields ?? []).every?.((/** @type {any} */ field) => typeof field === "string"), "has no usable copied_fields");
   const costs = data.draft_costs ?? USUAL_COSTS;
   need(0 < costs.row && costs.row <= 10 && 0 < costs.micro && costs.micro <= 10, "has no usable draft_costs");
   need((data.certainty ?? null) === null || isCertainty(data.certainty), "has no usable certainty");

@@ -1,6 +1,7 @@
 // The parts of a loaded model, which its conversations share.
 import { InputError } from "../errors.js";
 import { Unconstrained } from "../structured/constraint.js";
+import { CopiedFields } from "../structured/copied_fields.js";
 import { Edits } from "../structured/edits.js";
 import { CallGrammars } from "../calls/call_grammar.js";
 import { checkLimits, readTools } from "../calls/catalogue.js";
@@ -73,15 +74,17 @@ export class Parts {
   }
 
   /**
-   * Return what an answer follows: its structure, else the model's tools, or edits of the prompt.
+   * Return what an answer follows: its structure, else the model's tools, edits of the prompt or copied fields.
    * @param {Settings} settings @returns {Promise<Constraint>}
    */
   async constraint({ structure, maxTokens }) {
-    const { editsPrompt, eosIds } = this.engine.info;
+    const { editsPrompt, copiedFields = [], eosIds } = this.engine.info;
     if (structure && structure.kind !== "calls") return this.#grammars.start(structure);
     if (this.calls) return this.calls.start(checkLimits(JSON.parse(structure?.text ?? "{}")), maxTokens ?? MAX_TOKENS);
     if (structure) throw new InputError(NO_TOOLS);
-    return editsPrompt ? new Edits((token) => this.tokenizer.bytes([token]), eosIds) : new Unconstrained();
+    const tokenBytes = (/** @type {number} */ token) => this.tokenizer.bytes([token]);
+    if (editsPrompt) return new Edits(tokenBytes, eosIds);
+    return copiedFields.length ? new CopiedFields(copiedFields, tokenBytes, eosIds) : new Unconstrained();
   }
 
   /** @param {Settings} settings */

@@ -31,6 +31,7 @@
  * @property {boolean} [firstCallHasNoGaps]  positions of a call into the empty cache must be 0, 1, 2, ...
  * @property {ToolDefinition[]} [tools]  its answers call these
  * @property {boolean} [editsPrompt]  its answers are its prompts put right, and are held to that
+ * @property {readonly string[]} [copiedFields]  of its JSON answers: their strings are spans of the prompt
  * @property {Certainty | null} [certainty]  coefficients of an answer's certainty; null: not measured
  * @property {DraftIndex | null} [draftIndex]  what usually follows what in its answers
  * @property {Costs} [draftCosts]  of drafted rows and micro steps

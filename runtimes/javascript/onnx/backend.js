@@ -104,6 +104,7 @@ export class OnnxBackend {
         // WebGPU's attention was only tested without gaps in the positions of a text's first call
         firstCallHasNoGaps: runtime.provider === "webgpu",
         editsPrompt: manifest.edits_prompt ?? false,
+        copiedFields: manifest.copied_fields ?? [],
         tools: manifest.tools ?? [],
         certainty: manifest.certainty ?? null,
         draftIndex,

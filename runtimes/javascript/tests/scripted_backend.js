@@ -10,7 +10,7 @@ import { Model } from "../model.js";
 export const END = 26; // the token that ends an answer
 
 const LETTERS = [..."abcdefghijklmnopqrstuvwxyz"];
-const DESCRIPTION = {
+export const DESCRIPTION = {
   version: "1.0",
   added_tokens: [{ id: END, content: "<end>", special: true, single_word: false, lstrip: false, rstrip: false, normalized: false }],
   normalizer: null,

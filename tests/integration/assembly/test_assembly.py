@@ -173,3 +173,11 @@ def test_certainty_of_the_checkpoint_reaches_its_bundles(home: Path, tmp_path: P
         with hamburger_edge.load(checkpoint) as model:
             found = model.info.certainty
             assert certainty == (None if found is None else vars(found))
+
+
+def test_copied_fields_of_the_checkpoint_reach_its_bundles(home: Path, tmp_path: Path) -> None:
+    checkpoint = Path(shutil.copytree(ZOO / "tiny", tmp_path / "tiny"))
+    write_into(checkpoint, copied_fields=["slots.album"])
+    for backend in ("onnx", "torch"):
+        with hamburger_edge.load(checkpoint, backend=backend) as model:
+            assert model.info.copied_fields == ("slots.album",)

@@ -17,6 +17,7 @@ from helpers.toys.gguf_bundles import gguf_bundle
 from helpers.toys.manifests import read_manifest
 from helpers.toys.manifests import write_manifest as write
 
+import hamburger_edge
 from hamburger_edge.bundle.external_data import external_files
 from hamburger_edge.bundle.files import check_files, file_entries
 from hamburger_edge.bundle.inspection import describe, show
@@ -62,6 +63,15 @@ def test_saved_manifest_reads_back_equal(folder: Path) -> None:
     edited.save(folder)
     assert dataclasses.replace(load_manifest(folder), sha256=manifest.sha256) == edited
     assert next(iter(read_manifest(folder))) == "format"
+
+
+def test_manifest_names_its_copied_fields_only_if_there_are_any(folder: Path) -> None:
+    assert "copied_fields" not in read_manifest(folder)
+    dataclasses.replace(load_manifest(folder), copied_fields=("slots.album", "year")).save(folder)
+    assert read_manifest(folder)["copied_fields"] == ["slots.album", "year"]
+    assert "copies      from its prompts: slots.album, year" in show(describe(folder))
+    with hamburger_edge.load(folder, threads=1) as model:
+        assert model.info.copied_fields == ("slots.album", "year")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""From examples to a model that says which setting it is best asked with."""
+"""`tune` on examples of a small task: the checkpoint, its figures, and the recommended setting."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_base_learns_to_read_the_groups_of_its_graft(task: Path) -> None:
+def test_reading_stage_trains_the_base_on_groups_of_its_graft(task: Path) -> None:
     work = task / "made.work"
     [stage] = read_tune_recipe(work / "recipe.toml").reading.stages  # type: ignore[union-attr]
     assert stage.cuts is not None
@@ -111,16 +111,16 @@ def test_the_base_learns_to_read_the_groups_of_its_graft(task: Path) -> None:
     assert changed == {"base", "embedder", "micro", "stop_head", "stop_evidence"}
 
 
-def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
+def test_tuned_model_learns_its_task_and_the_card_lists_its_figures(task: Path) -> None:
     figures = json.loads((task / "figures.json").read_text())
     assert [row["name"] for row in figures["choosing"]] == ["plain", "merge-0.0", "hybrid-0.0", "verify-0.0"]
-    assert 0 < len(DistilledData.load(task / "made.work" / "more")) <= 20  # answers of its own
+    assert 0 < len(DistilledData.load(task / "made.work" / "more")) <= 20  # generated answers
     plain, merged, reread, verify = figures["choosing"]
-    assert plain["figures"]["valid"] > 0.5  # it had a few seconds
+    assert plain["figures"]["valid"] > 0.5  # after a few seconds of training
     assert plain["tokens_per_step"] == 1
     assert merged["tokens_per_step"] > 1.5
     assert merged["slots_per_token"] < plain["slots_per_token"]
-    # at confidence 0 nothing is in doubt, and guesses of the index make a draft longer than a group
+    # at confidence 0 every token is certain, and the index makes drafts longer than a group
     assert reread["tokens_per_step"] > 0.95 * merged["tokens_per_step"]
     assert verify["same"] == 1  # in float32, plain decoding's answers
     assert verify["lost"] == 0
@@ -132,18 +132,25 @@ def test_a_task_is_learned_and_its_figures_told(task: Path) -> None:
     assert "tuned to one task with" in card
     assert all(f"| {row['name']} |" in card for row in figures["choosing"])
     assert f"Recommended: {best['name']}" in card
+    assert "(curves.png)" in card
+    assert (task / "made" / "curves.png").exists()
+    assert all(f"\n## {title}\n" in card for title in ("Use", "Scores", "Data", "Limits", "Licences"))
+    assert "| graft and update of the base | Apache-2.0 |" in card
+    assert "| SHA-256 of `" in card
+    low, high = figures["plain_range"]
+    assert low <= figures["plain"]["score"] <= high
     names = ["most frequent", "field by field", "nearest example"]
-    assert [one["name"] for one in figures["baselines"]] == names
+    assert [baseline["name"] for baseline in figures["baselines"]] == names
     assert "| the model, plain |" in card
-    # while the base is tuned answers are counted: agreement of tokens hides wrong ones, which are mostly form
+    # tuning also counts right answers: the agreement of tokens hides wrong ones
     lines = (task / "made.work" / "tuning" / "metrics.jsonl").read_text().splitlines()
-    looks = [line["right"] for line in map(json.loads, lines) if line["kind"] == "answers"]
-    assert looks
-    assert all(0 <= right <= 1 for right in looks)
-    assert abs(looks[-1] - figures["plain"]["score"]) <= 0.5  # of other prompts, before the graft
+    shares = [line["right"] for line in map(json.loads, lines) if line["kind"] == "answers"]
+    assert shares
+    assert all(0 <= share <= 1 for share in shares)
+    assert abs(shares[-1] - figures["plain"]["score"]) <= 0.5  # of other prompts, without the graft
 
 
-def test_certainty_is_fitted_to_other_prompts_and_stands_on_the_card(task: Path) -> None:
+def test_card_lists_the_certainty_fitted_on_other_prompts(task: Path) -> None:
     report = json.loads((task / "figures.json").read_text())["certainty"]
     assert 10 <= report["fitted"] < 100  # of the calibration part and the held-out part of the examples
     assert report["judged"] == 120
@@ -160,7 +167,7 @@ def test_certainty_is_fitted_to_other_prompts_and_stands_on_the_card(task: Path)
         assert model.generate("say abc 1").certainty is not None
 
 
-def test_checkpoint_and_bundle_recommend_it(task: Path) -> None:
+def test_checkpoint_and_bundle_recommend_the_best_setting(task: Path) -> None:
     figures = json.loads((task / "figures.json").read_text())
     [best] = [row["setting"] for row in figures["confirming"] if row["name"] == figures["recommended"]]
     manifest = load_checkpoint(task / "made").manifest
@@ -168,34 +175,35 @@ def test_checkpoint_and_bundle_recommend_it(task: Path) -> None:
     assert manifest["recommended_precision"] == "fp32"  # that of the figures, for exports that name none
     bundle = task / "made.work" / "bundle"
     with load(bundle) as model, load(task / "made") as reference:
-        for each in (model, reference):
-            assert vars(each.info.recommended) == best
-            assert each.chat().settings.decoding.confidence == best["confidence"]
+        for loaded in (model, reference):
+            assert vars(loaded.info.recommended) == best
+            assert loaded.chat().settings.decoding.confidence == best["confidence"]
         prompt = "say abc 1"
-        asked = {"mode": best["mode"], "confidence": best["confidence"]}
-        assert model.generate(prompt).groups == model.generate(prompt, **asked).groups
+        setting = {"mode": best["mode"], "confidence": best["confidence"]}
+        assert model.generate(prompt).groups == model.generate(prompt, **setting).groups
         assert model.encode("<|im_start|>") == [1]
         assert model.template.before_user == "<|im_start|>"
     assert "recommended " in show(describe(bundle))
 
 
-def test_a_checkpoint_is_rounded_by_what_it_learned(task: Path) -> None:
+def test_calibration_text_is_of_the_examples_but_not_the_held_out_ones(task: Path) -> None:
     text = read_calibration(task / "made" / CALIBRATION)
-    examples = {(one.turns[0].prompt, one.answer) for one in read_examples(task / "examples.jsonl").examples}
+    examples = {
+        (example.turns[0].prompt, example.answer)
+        for example in read_examples(task / "examples.jsonl").examples
+    }
     assert len(text) > 100
-    assert {(each.prompt, each.answer) for each in text} < examples
+    assert {(example.prompt, example.answer) for example in text} < examples
     data = DistilledData.load(task / "made.work" / "examples")
     tokenizer = Tokenizer(load_checkpoint(task / "made").tokenizer)
     spans = [slice(*data.starts[number : number + 2]) for number in data.split(0.05).held_out]
     held_out = [tokenizer.decode(data.ids[span].tolist()) for span in spans]
     assert held_out
-    assert not any(f"{each.prompt}<" in told for told in held_out for each in text)
+    assert not any(f"{example.prompt}<" in sequence for sequence in held_out for example in text)
 
 
-def test_a_bundle_is_handed_over_beside_the_checkpoint(
-    task: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It lay in the working folder, and `export` of the checkpoint might refuse another."""
+def test_tune_writes_the_bundle_beside_the_checkpoint(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The bundle once stayed in the working folder, and `export` of the checkpoint could refuse it."""
     folders = json.loads((task / "figures.json").read_text())
     assert folders["checkpoint"] == str(task / "made")
     assert folders["bundle"] == str(task / "made.bundle")
@@ -204,12 +212,12 @@ def test_a_bundle_is_handed_over_beside_the_checkpoint(
         assert model.generate("say abc 1", max_tokens=4).tokens
     (task / "taken.bundle").mkdir()
     (task / "taken.bundle" / "letter.txt").write_text("dear")
-    told = failing(capsys, "-o", task / "taken", "--work", task / "made.work")
-    assert "taken.bundle is not a bundle: it will not be replaced" in told
+    error = failing(capsys, "-o", task / "taken", "--work", task / "made.work")
+    assert "taken.bundle is not a bundle: it will not be replaced" in error
 
 
-def test_run_again_it_is_done_already(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also if its recipe was stored before a key was added, and with more minutes."""
+def test_second_run_trains_nothing(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """This includes a recipe without a newer key, and a run with more minutes."""
     before = (task / "made.work" / "evaluation.json").read_bytes()
     weights = (task / "made" / "graft.safetensors").stat().st_mtime_ns
     manifest = task / "made.work" / "tuned" / "hamburger.json"
@@ -217,22 +225,22 @@ def test_run_again_it_is_done_already(task: Path, capsys: pytest.CaptureFixture[
     del written["provenance"]["recipe"]["step_batches"]
     manifest.write_text(json.dumps(written))
     assert main([*COMMAND, "-o", str(task / "made"), "--json", "--minutes", "90"]) == 0
-    said = capsys.readouterr()
-    assert "steps of" not in said.err  # nothing was trained
+    printed = capsys.readouterr()
+    assert "steps of" not in printed.err  # nothing was trained
     assert (
         f"nothing is left to train: {task / 'made.work'} holds the trained model, which --minutes does not "
-        "change; to train anew, delete that folder or name another --work" in said.err
+        "change; to train anew, delete that folder or name another --work" in printed.err
     )
     figures = json.loads((task / "figures.json").read_text())
-    assert json.loads(said.out)["confirming"] == figures["confirming"]
+    assert json.loads(printed.out)["confirming"] == figures["confirming"]
     assert (task / "made.work" / "evaluation.json").read_bytes() == before
     assert (task / "made" / "graft.safetensors").stat().st_mtime_ns >= weights
 
 
-def test_a_tuned_model_learns_more_examples(
+def test_tuned_model_learns_more_examples(
     task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its base and its graft continue together, and it learns an answer to other sentences."""
+    """The base and the graft train together, and the model learns an answer to off-topic sentences."""
     none = json.dumps({"prompt": "hello", "answer": json.dumps({"said": None, "length": None})})
     examples = tmp_path / "examples.jsonl"
     examples.write_text((task / "examples.jsonl").read_text() + none + "\n")
@@ -267,16 +275,20 @@ def failing(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return capsys.readouterr().err
 
 
-def test_what_a_run_began_with_stays(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_with_other_examples_than_its_first_is_refused(
+    task: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "this run began with examples" in failing(capsys, task / "other.jsonl", "-o", task / "made")
     assert "give a file of EXAMPLES" in failing(capsys, "-o", task / "nothing")
 
 
-def test_bases_and_examples_that_cannot_be_tuned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The recipe of a failed run was what the next run, with better inputs, had to go on from."""
+def test_unusable_base_or_examples_leave_no_recipe_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A failed run once stored its recipe, which the next run with better inputs had to use."""
     base = write_base(tmp_path / "base")
     good = write_examples(tmp_path / "good.jsonl").read_text()
-    for examples, more, told in (
+    for examples, more, error in (
         (pair("a"), ("--base", "nobody"), "nobody: neither a base of that name"),
         (pair("a b " * 200), (), "the base's context 128: shorten it or leave it out"),
         (pair("a"), (), "the hash that holds prompts out chooses too few of 1 examples"),
@@ -285,7 +297,7 @@ def test_bases_and_examples_that_cannot_be_tuned(tmp_path: Path, capsys: pytest.
     ):
         (tmp_path / "x.jsonl").write_text(examples)
         command = [tmp_path / "x.jsonl", "-o", tmp_path / "made", "--base", base, *more]
-        assert told in failing(capsys, *command)
+        assert error in failing(capsys, *command)
         assert not (tmp_path / "made.work").exists()
 
 
@@ -294,10 +306,10 @@ def pair(prompt: str) -> str:
 
 
 @pytest.mark.parametrize("module", ["accelerate", "matplotlib"])
-def test_what_is_lacking_is_said_before_the_work(
+def test_missing_package_is_reported_before_the_first_step(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It used to be said once the base was fetched and the examples read, or once training was done."""
+    """The error once came after the fetch of the base, or after the training."""
     monkeypatch.setitem(sys.modules, module, None)
     examples = write_examples(tmp_path / "examples.jsonl")
     assert main(["tune", str(examples), "-o", str(tmp_path / "mine")]) == 1
@@ -313,7 +325,7 @@ def test_run_drops_layers_and_tokens_of_the_base_and_resumes_with_the_same_ones(
     write_tune_recipe(tmp_path / "recipe.toml", changed)
     made = tmp_path / "made"
     given = ["--recipe", str(tmp_path / "recipe.toml"), "-o", str(made)]
-    hurried = ["--minutes", "50"]  # without the parity gate, whose texts are random to this toy
+    hurried = ["--minutes", "50"]  # skips the parity gate, which fails for this toy
     assert main([*COMMAND, *given, *hurried, "--layers", "3", "--tokens", "300"]) == 0
     errors = capsys.readouterr().err
     assert "3 of the base's 5 layers are kept: 0 " in errors
@@ -336,56 +348,55 @@ def test_run_drops_layers_and_tokens_of_the_base_and_resumes_with_the_same_ones(
     assert not (tmp_path / "other.work").exists()
 
 
-def test_another_judge_and_files_that_changed_are_asked_and_judged_anew(task: Path) -> None:
-    """The evaluation was kept by the name of the held-out file and of the judge's script."""
+def test_changed_judge_or_held_out_file_is_evaluated_again(task: Path) -> None:
+    """The kept evaluation once depended on the names of both files, not on their content."""
     held_out, judge = write_examples(task / "changing.jsonl", 5, seed=9), task / "judge.py"
-    said = "import sys\nfor line in sys.stdin: print({})\n"
-    judge.write_text(said.format(0.5))
+    program = "import sys\nfor line in sys.stdin: print({})\n"
+    judge.write_text(program.format(0.5))
     recipe = read_tune_recipe(task / "recipe.toml")
     changed = replace(recipe, judge=f"python {judge}", held_out=str(held_out))
     write_tune_recipe(task / "changing.toml", changed)
     options = ["--recipe", str(task / "changing.toml"), "--work", str(task / "made.work")]
 
-    def found() -> Any:
+    def evaluation() -> Any:
         graft = task / "made.work" / "checkpoint" / "graft.safetensors"
         weights = graft.read_bytes()
         assert main([*COMMAND, *options, "-o", str(task / "changing")]) == 0
         assert graft.read_bytes() == weights  # nothing was trained
         return json.loads((task / "made.work" / "evaluation.json").read_text())
 
-    first = found()
+    first = evaluation()
     assert "recommended" not in json.loads((task / "changing" / "hamburger.json").read_text())  # of 5 prompts
-    assert found() == first
-    judge.write_text(said.format(0.25))
-    second = found()
-    assert [each["found"]["confirming"][0]["score"] for each in (first, second)] == [0.5, 0.25]
+    assert evaluation() == first
+    judge.write_text(program.format(0.25))
+    second = evaluation()
+    assert [kept["found"]["confirming"][0]["score"] for kept in (first, second)] == [0.5, 0.25]
     write_examples(held_out, 5, seed=10)
-    third = found()
+    third = evaluation()
     assert third["asked"]["requests"] != second["asked"]["requests"]
     assert third["found"] != second["found"]
 
 
-def test_which_texts_the_checkpoint_holds_is_told_and_they_can_be_left_out(
+def test_tune_reports_the_calibration_text_or_leaves_it_out(
     task: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """659 of 700 prompts and answers were in a folder that a page shows how to publish."""
+    """A checkpoint for publication once contained 659 of 700 prompts and answers without a note."""
     command = [*COMMAND, "-o", str(task / "shared"), "--work", str(task / "made.work")]
     assert main(command) == 0
     held = len(read_calibration(task / "shared" / CALIBRATION))
-    told = f"{CALIBRATION} holds prompts and answers of {held} of the "
-    said = capsys.readouterr()
-    assert f"{task / 'shared'}: {told}" in said.err
-    assert told in (task / "shared" / "README.md").read_text()
+    note = f"{CALIBRATION} holds prompts and answers of {held} of the "
+    assert f"{task / 'shared'}: {note}" in capsys.readouterr().err
+    assert note in (task / "shared" / "README.md").read_text()
     assert main([*command, "--no-calibration-text"]) == 0
-    assert told not in capsys.readouterr().err
+    assert note not in capsys.readouterr().err
     assert CALIBRATION not in names(task / "shared")
     assert "holds no calibration text" in (task / "shared" / "README.md").read_text()
 
 
-def test_recipes_are_chosen_by_the_data_and_fit_the_time(
+def test_default_recipe_depends_on_the_examples_and_the_time_limit(
     task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a recipe: what it chose is written out, and `--minutes` left next to no time for it."""
+    """A run without a recipe stores its chosen recipe, and `--minutes` shortens each stage."""
     monkeypatch.setattr(planning, "FEWEST", 100)
     monkeypatch.setattr(tune_run, "HURRIED", 0.0)
     (tmp_path / "held.jsonl").write_text("\n".join((task / "held_out.jsonl").read_text().splitlines()[:60]))
@@ -393,18 +404,17 @@ def test_recipes_are_chosen_by_the_data_and_fit_the_time(
     more = ["--minutes", "0.001", "--held-out", str(tmp_path / "held.jsonl"), "--precision", "int8"]
     assert main([*COMMAND, *options, *more]) == 0
     printed = capsys.readouterr()
-    said = printed.err
-    assert "learning to answer ..." in said
+    assert "learning to answer ..." in printed.err
     for figure in ("first_kl", "micro_agree", "calibrated", "slots/s"):  # metrics.jsonl stores them
-        assert figure not in said
+        assert figure not in printed.err
     assert "first_kl" in (tmp_path / "made.work" / "tuning" / "metrics.jsonl").read_text()
     assert "these scores are noise, since one answer is 2.5 points" in printed.out
     rows = (tmp_path / "made.work" / "wrong.jsonl").read_text().splitlines()
     assert f"wrong answers: {len(rows)} of 40, the first 10" in printed.out
     assert "next: rules would do: nearest example alone scores 97.5" in printed.out
-    assert "0.001 minutes: 1 steps of the base (0." in said
-    assert "too short to be useful, give --minutes " in said
-    assert "40 of 60 held-out examples are evaluated in the time that is left" in said
+    assert "0.001 minutes: 1 steps of the base (0." in printed.err
+    assert "too short to be useful, give --minutes " in printed.err
+    assert "40 of 60 held-out examples are evaluated in the time that is left" in printed.err
     chosen = read_tune_recipe(tmp_path / "made.work" / "recipe.toml")
     assert chosen.tuning is not None
     assert chosen.graft is not None
@@ -412,7 +422,7 @@ def test_recipes_are_chosen_by_the_data_and_fit_the_time(
     assert chosen.graft.shape.merge_residual == "last"
     assert chosen.scored == chosen.read == 100
     work = tmp_path / "made.work"
-    whole, *parts = (DistilledData.load(work / each) for each in ("examples", "scored", "read"))
+    whole, *parts = (DistilledData.load(work / folder) for folder in ("examples", "scored", "read"))
     for part in parts:
         assert 90 <= len(part) <= 103 < len(whole)
         assert all(getattr(part.split(0.05), side) for side in ("train", "calibration", "held_out"))

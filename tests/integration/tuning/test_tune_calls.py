@@ -1,4 +1,4 @@
-"""From examples of calls to a model that makes valid ones."""
+"""`tune` on examples of calls: the model generates valid calls, and its report scores each tool."""
 
 from __future__ import annotations
 

@@ -209,6 +209,18 @@ def test_task_of_corrections_names_its_constraint(tmp_path: Path) -> None:
         assert manifest.get("edits_prompt", False) == bool(choices)
 
 
+def test_task_of_copied_values_names_their_fields(tmp_path: Path) -> None:
+    turns = [Turn(f"play {word}", json.dumps({"song": word})) for word in map(str, range(100, 160))]
+    examples = write(tmp_path / "examples.jsonl", turns)
+    for choices, expected in (
+        ({}, ["song"]),
+        ({"copied_fields": False}, None),
+        ({"edits_prompt": True}, None),
+    ):
+        manifest = json.loads((facts(tmp_path, examples, **choices) / "hamburger.json").read_text())
+        assert manifest.get("copied_fields") == expected
+
+
 # More examples, by exchange of texts that answers copy from their prompts
 
 NAMES = ["Ann", "Bo", "Cy Twombly", "Dé", "Eve O'Hara", "Flo"]
