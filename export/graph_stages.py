@@ -18,7 +18,7 @@ import onnx_ir as ir
 from hamburger_edge.bundle.manifest import KV_TYPES, Manifest, PrecisionPlan
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.assembly.parts import recipe_of
-from hamburger_edge.export.assembly.recipe import WEIGHTS, Recipe
+from hamburger_edge.export.assembly.recipe import WEIGHTS, AssemblyRecipe
 from hamburger_edge.export.description import manifest_of, write_shared_files
 from hamburger_edge.export.graphs.modules import GRAPHS, FusedAttention, Vocabulary
 from hamburger_edge.export.graphs.portable import OPSET as PORTABLE_OPSET
@@ -58,7 +58,7 @@ class QuantizedModel:
 
 def write_graphs(
     checkpoint: Checkpoint, folder: Path, options: ExportOptions, progress: Progress
-) -> tuple[Manifest, Recipe | None]:
+) -> tuple[Manifest, AssemblyRecipe | None]:
     """Write graphs and weights. Return the manifest, and the weights' recipe with `options.assembly`."""
     plan = plan_graphs(checkpoint, options)
     quantized = quantize_model(checkpoint, plan, progress)

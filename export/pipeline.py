@@ -28,7 +28,7 @@ from hamburger_edge.errors import (
     RuntimeUnavailableError,
 )
 from hamburger_edge.export.assembly.parts import write_parts
-from hamburger_edge.export.assembly.recipe import Recipe
+from hamburger_edge.export.assembly.recipe import AssemblyRecipe
 from hamburger_edge.export.description import manifest_of, write_shared_files
 from hamburger_edge.export.gguf.tensors import make_gguf_plan
 from hamburger_edge.export.gguf.writer import check_supported, write_gguf
@@ -93,7 +93,7 @@ def export(
 def _write(checkpoint: Checkpoint, folder: Path, options: ExportOptions, progress: Progress) -> Manifest:
     """Write all files except the manifest, which is returned; each kind passes the parity gate."""
     checkpoint = _for_context(checkpoint, options)
-    recipe: Recipe | None = None
+    recipe: AssemblyRecipe | None = None
     if options.has_gguf:
         check_supported(checkpoint.model.config)
     manifest = None

@@ -24,7 +24,7 @@ from hamburger_edge.export.quantization.covariances import Covariances, stage_pa
 from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.input_covariance import InputCovariance
 from hamburger_edge.export.quantization.input_ranges import HEAD
-from hamburger_edge.export.quantization.int8_columns import Origin
+from hamburger_edge.export.quantization.int8_columns import WeightOrigin
 from hamburger_edge.export.quantization.own_grid import grid_form, grid_of
 from hamburger_edge.export.quantization.weight_forms import (
     BlockForm,
@@ -131,7 +131,7 @@ class Former:
             size = _fitting(self.plan.block_size, weight.shape[1], whole=False)
             return grid_form(path, weight, grid, size, covariance)
         if precision == "int8" and self.in_columns and len(weight) >= SMALLEST:
-            return ColumnForm.of(weight, Origin(f"{path}.weight"), self._input_scale(path))
+            return ColumnForm.of(weight, WeightOrigin(f"{path}.weight"), self._input_scale(path))
         narrow = path.startswith("base.") and _among(path, self.plan.narrow_layers)
         size = self.plan.block_size // (2 if narrow else 1)
         return self._form(weight, precision, size, table=False, covariance=covariance)
@@ -151,7 +151,7 @@ class Former:
 
     def vocabulary(self, weight: Tensor, rows: Tensor | None = None) -> Form:
         if self.plan.head == "int8" and self.in_columns:
-            return TableForm(weight, Origin(TABLE))
+            return TableForm(weight, WeightOrigin(TABLE))
         self.check_vocabulary(weight.shape[1])
         return self._form(
             weight, self.plan.head, self.plan.block_size, table=True, covariance=None, rows=rows
@@ -181,9 +181,11 @@ class Former:
         name, count = (TABLE if self.tied else HEAD_WEIGHT), self.draft_vocab
         scale = self._input_scale(HEAD)
         if rows is None:
-            return ColumnForm.of(weight, Origin(name), scale)
-        draft_vocab = ColumnForm.of(weight[rows[:count]], Origin(name, "draft_vocab"), scale)
-        return draft_vocab.followed_by(ColumnForm.of(weight[rows[count:]], Origin(name, "others"), scale))
+            return ColumnForm.of(weight, WeightOrigin(name), scale)
+        draft_vocab = ColumnForm.of(weight[rows[:count]], WeightOrigin(name, "draft_vocab"), scale)
+        return draft_vocab.followed_by(
+            ColumnForm.of(weight[rows[count:]], WeightOrigin(name, "others"), scale)
+        )
 
     def _form(
         self,

@@ -8,7 +8,7 @@ from functools import partial
 from os import PathLike
 from typing import Any, Unpack
 
-from hamburger_edge.calls.catalogue import NO_TOOLS, Catalogue, Limits
+from hamburger_edge.calls.catalogue import NO_TOOLS, CallLimits, Catalogue
 from hamburger_edge.calls.compact_form import Call, Calls, parse
 from hamburger_edge.calls.from_python import plain, targets_of, tools_of, typed
 from hamburger_edge.chat.conversation import Chat
@@ -163,7 +163,7 @@ class Model:
         chosen = tools if by_name else list(targets)
         if targets:
             self.tools.check_own(tools_of(list(targets.values())))
-        limits = Limits.of({"names": names, "tools": chosen, "required": required, "several": several})
+        limits = CallLimits.of({"names": names, "tools": chosen, "required": required, "several": several})
         catalogue = self.tools.limited(limits)
         limited: Options = {**options, "calls": limits.to_json()}
         answer = self.generate(prompt, messages=messages, system=system, **limited)

@@ -19,7 +19,14 @@ from hamburger_edge.bundle.files import file_entries
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, CheckpointError
-from hamburger_edge.export.assembly.recipe import STORED, WEIGHTS, Product, Recipe, Table, read_recipe
+from hamburger_edge.export.assembly.recipe import (
+    STORED,
+    WEIGHTS,
+    AssemblyRecipe,
+    Product,
+    TokenTable,
+    read_recipe,
+)
 from hamburger_edge.export.assembly.weights import Weights, base_of, tokenizer_beside
 from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.int8_columns import quantize_columns, quantize_table
@@ -138,10 +145,12 @@ def _checked(folder: Path, manifest: Manifest, checkpoint: Path, about: Checkpoi
     )
 
 
-def _write_weights(path: Path, recipe: Recipe, weights: Weights, stored: Path, progress: Progress) -> None:
+def _write_weights(
+    path: Path, recipe: AssemblyRecipe, weights: Weights, stored: Path, progress: Progress
+) -> None:
     """Several threads: numpy's loops run beside each other."""
     lock, done = threading.Lock(), 0
-    jobs: list[Product | Table] = [*recipe.tables, *recipe.products]
+    jobs: list[Product | TokenTable] = [*recipe.tables, *recipe.products]
     with open(path, "wb") as file:
         file.truncate(recipe.bytes)
 
@@ -150,7 +159,7 @@ def _write_weights(path: Path, recipe: Recipe, weights: Weights, stored: Path, p
                 file.seek(offset)
                 file.write(data)
 
-        def make(job: Product | Table) -> None:
+        def make(job: Product | TokenTable) -> None:
             nonlocal done
             for offset, array in _arrays(job, weights):
                 put(offset, np.ascontiguousarray(array).data)
@@ -176,9 +185,9 @@ def _write_weights(path: Path, recipe: Recipe, weights: Weights, stored: Path, p
                 pass
 
 
-def _arrays(job: Product | Table, weights: Weights) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+def _arrays(job: Product | TokenTable, weights: Weights) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     """(offset, array) of all that a product or a table consists of."""
-    if isinstance(job, Table):
+    if isinstance(job, TokenTable):
         values, scales = quantize_table(weights.rows(job.origin))
         yield job.values, values.T
         yield job.scales, scales

@@ -15,12 +15,12 @@ from hamburger_edge.export.assembly.recipe import (
     FORMAT,
     STORED,
     WEIGHTS,
+    AssemblyRecipe,
     Plain,
     Product,
-    Recipe,
     Stored,
-    Table,
     Tile,
+    TokenTable,
 )
 from hamburger_edge.export.graphs.weight_file import WeightFile
 from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm
@@ -30,7 +30,9 @@ from hamburger_edge.models.checkpoints.manifest import PARTS
 from hamburger_edge.support.folders import publish
 
 
-def recipe_of(forms: Iterable[nn.Module], model: Hamburger, folds: Folds, weights: WeightFile) -> Recipe:
+def recipe_of(
+    forms: Iterable[nn.Module], model: Hamburger, folds: Folds, weights: WeightFile
+) -> AssemblyRecipe:
     """Find the sources of all spans of a finished weights file, by their bytes."""
     found: dict[int, int] = {}  # offset -> bytes of tensors with a source
 
@@ -51,14 +53,16 @@ def recipe_of(forms: Iterable[nn.Module], model: Hamburger, folds: Folds, weight
         elif isinstance(form, TableForm):
             offsets = place(form.values), place(form.scales)
             if offsets[0] is not None and offsets[1] is not None:
-                tables.append(Table(form.origins[0], offsets[0], offsets[1]))
+                tables.append(TokenTable(form.origins[0], offsets[0], offsets[1]))
     for name, tensor in _arrays(model, folds):
         if (offset := place(tensor)) is not None:
             plain.append(Plain(name, offset, tensor.numel() * 4))
     stored = tuple(
         Stored(offset, length) for offset, length in sorted(weights.spans) if found.get(offset, 0) < length
     )
-    return Recipe(FORMAT, weights.size, tuple(products), tuple(tables), tuple(plain), stored, folds.to_json())
+    return AssemblyRecipe(
+        FORMAT, weights.size, tuple(products), tuple(tables), tuple(plain), stored, folds.to_json()
+    )
 
 
 def _arrays(model: Hamburger, folds: Folds) -> Iterator[tuple[str, Tensor]]:
@@ -69,7 +73,7 @@ def _arrays(model: Hamburger, folds: Folds) -> Iterator[tuple[str, Tensor]]:
             yield name, torch.from_numpy(folds.apply(name, tensor.detach().numpy()))
 
 
-def write_parts(bundle: Path, manifest: Manifest, recipe: Recipe, checkpoint: Path) -> Path:
+def write_parts(bundle: Path, manifest: Manifest, recipe: AssemblyRecipe, checkpoint: Path) -> Path:
     """Replace the folder `assembly` of a checkpoint as a whole. `bundle` lacks only its manifest."""
     folder = checkpoint / PARTS
     partial = folder.with_name(f".{PARTS}.{secrets.token_hex(4)}.partial")

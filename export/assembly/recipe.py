@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.export.quantization.int8_columns import Origin
+from hamburger_edge.export.quantization.int8_columns import WeightOrigin
 from hamburger_edge.support.strict import from_mapping, read_json
 
 RECIPE, STORED = "recipe.json", "stored.bin"
@@ -26,15 +26,15 @@ class Tile:
 class Product:
     """The columns of some weights, side by side, and the tiles that they are cut into."""
 
-    origins: tuple[Origin, ...]
+    origins: tuple[WeightOrigin, ...]
     tiles: tuple[Tile, ...]
 
 
 @dataclass(frozen=True)
-class Table:
+class TokenTable:
     """Token embeddings, rows of 8 bits."""
 
-    origin: Origin
+    origin: WeightOrigin
     values: int
     scales: int
 
@@ -57,11 +57,11 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class AssemblyRecipe:
     format: int
     bytes: int  # of weights.bin
     products: tuple[Product, ...]
-    tables: tuple[Table, ...]
+    tables: tuple[TokenTable, ...]
     plain: tuple[Plain, ...]
     stored: tuple[Stored, ...]
     folds: dict[str, str]  # of norms: `Folds`
@@ -71,12 +71,12 @@ class Recipe:
         (folder / RECIPE).write_text(text + "\n", encoding="utf-8")
 
 
-def read_recipe(folder: Path) -> Recipe:
+def read_recipe(folder: Path) -> AssemblyRecipe:
     data = read_json(folder / RECIPE)
     if isinstance(data, dict) and data.get("format") != FORMAT:
         raise CheckpointError(
             f"{folder / RECIPE}: format {data.get('format')!r}, this version reads {FORMAT}: make it again "
             "with  hamburger-edge export --assembly"
         )
-    recipe: Recipe = from_mapping(Recipe, data, str(folder / RECIPE))
+    recipe: AssemblyRecipe = from_mapping(AssemblyRecipe, data, str(folder / RECIPE))
     return recipe

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.export.quantization.folds import Folds
-from hamburger_edge.export.quantization.int8_columns import Origin
+from hamburger_edge.export.quantization.int8_columns import WeightOrigin
 from hamburger_edge.models.architecture.rotary import rotary_arrays
 from hamburger_edge.models.bases.fetch import fetch, weights_sha256
 from hamburger_edge.models.bases.gguf_file import GGUFFile
@@ -77,7 +77,7 @@ class Weights:
         change(weight, rest, self.delta)
         return self.folds.apply(name, weight)
 
-    def rows(self, origin: Origin) -> Floats:
+    def rows(self, origin: WeightOrigin) -> Floats:
         weight = self[origin.weight]
         if origin.rows == "all" or self.draft_vocab is None:
             return weight

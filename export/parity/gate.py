@@ -51,7 +51,7 @@ CAPACITY = 512
 STAGES = {"verifying graphs": 3.0, "verifying text": 12.0, "measuring quality": 10.0}  # usual seconds
 
 
-class Limits(NamedTuple):
+class ParityLimits(NamedTuple):
     graph: float  # root mean square of an output's error, relative to the output's
     embedder: float  # the same for the embedder's, a shallow graph on tokens it was made for
     surprise: float  # mean extra nats a token when reading the reference's text
@@ -60,17 +60,17 @@ class Limits(NamedTuple):
 
 
 LIMITS = {
-    "fp32": Limits(2e-5, 2e-5, 1e-4, 1e-3, True),
-    "fp16": Limits(1e-2, 1e-2, 0.02, 0.05, False),
-    "int8": Limits(0.15, 0.05, 0.2, 0.15, False),  # in blocks
-    "int8 by column": Limits(0.3, 0.1, 0.4, 0.5, False),  # activations of a whole call share a scale
-    "int4": Limits(0.6, 0.2, 1.0, 0.6, False),
+    "fp32": ParityLimits(2e-5, 2e-5, 1e-4, 1e-3, True),
+    "fp16": ParityLimits(1e-2, 1e-2, 0.02, 0.05, False),
+    "int8": ParityLimits(0.15, 0.05, 0.2, 0.15, False),  # in blocks
+    "int8 by column": ParityLimits(0.3, 0.1, 0.4, 0.5, False),  # activations of a whole call share a scale
+    "int4": ParityLimits(0.6, 0.2, 1.0, 0.6, False),
 }
 LIMITS |= {"f32": LIMITS["fp32"], "f16": LIMITS["fp16"], "q8_0": LIMITS["int8"]}
 LIMITS |= {"q4_0": LIMITS["int4"], "q4_1": LIMITS["int4"]}
 
 
-def limits_of(plan: PrecisionPlan, kv: str) -> Limits:
+def limits_of(plan: PrecisionPlan, kv: str) -> ParityLimits:
     """Return the widest limits of all parts; a cache rounds like weights of its type."""
     cache = next(name for name, dtype in KV_TYPES.items() if dtype == kv)
     parts: list[str] = [plan.base, plan.head, plan.graft]
@@ -213,7 +213,7 @@ def _check(
     checkpoint: Checkpoint,
     exported: Backend,
     embed: Embed,
-    limits: Limits,
+    limits: ParityLimits,
     loses_most: str,
     complaints: Complaints,
     progress: Progress,

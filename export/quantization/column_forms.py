@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from hamburger_edge.export.quantization.int8_columns import (
-    Origin,
+    WeightOrigin,
     quantize_columns,
     quantize_table,
     tile_widths,
@@ -42,7 +42,7 @@ class ColumnForm(Form):
     zero: Tensor  # uint8, the rounded input that stands for 0
 
     def __init__(
-        self, tiles: Sequence[tuple[Tensor, Tensor]], origins: tuple[Origin, ...], inputs: InputScale
+        self, tiles: Sequence[tuple[Tensor, Tensor]], origins: tuple[WeightOrigin, ...], inputs: InputScale
     ):
         """Tiles of values int8 [K, n] and scales float32 [n]."""
         super().__init__()
@@ -55,7 +55,7 @@ class ColumnForm(Form):
         self.shape = sum(len(scales) for _, scales in tiles), len(tiles[0][0])
 
     @classmethod
-    def of(cls, weight: Tensor, origin: Origin, inputs: InputScale) -> ColumnForm:
+    def of(cls, weight: Tensor, origin: WeightOrigin, inputs: InputScale) -> ColumnForm:
         values, scales = map(torch.from_numpy, quantize_columns(weight.detach().float().numpy()))
         return cls(_cut(values, scales), (origin,), inputs)
 
@@ -147,7 +147,7 @@ class TableForm(Form):
     values: Tensor  # int8 [N, K]
     scales: Tensor  # float32 [N]
 
-    def __init__(self, weight: Tensor, origin: Origin):
+    def __init__(self, weight: Tensor, origin: WeightOrigin):
         super().__init__()
         values, scales = map(torch.from_numpy, quantize_table(weight.detach().float().numpy()))
         self.register_buffer("values", values.T.contiguous())

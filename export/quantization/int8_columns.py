@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Origin:
+class WeightOrigin:
     """Rows of one weight of a model; "draft_vocab" and "others" are those tokens'."""
 
     weight: str

@@ -87,7 +87,7 @@ class TimedTurn:
 
 
 @dataclass(frozen=True)
-class Request:
+class BenchmarkRequest:
     """A prompt and its limits. The answer ends at an end token or where the schema is complete."""
 
     prompt: tuple[int, ...]

@@ -146,7 +146,7 @@ class States:
             state = int(self._row(state)[byte])
         return state
 
-    def after_tokens(self, state: int, vocabulary: Vocabulary) -> Ints:
+    def after_tokens(self, state: int, vocabulary: ByteVocabulary) -> Ints:
         """Return the state after each token of the vocabulary, [vocab]; 0 where the token is not allowed."""
         after = np.zeros(vocabulary.size, np.int32)
         tokens = vocabulary.spoken
@@ -213,7 +213,7 @@ class States:
         return distances
 
 
-class Vocabulary:
+class ByteVocabulary:
     """The bytes of a tokenizer's tokens, as arrays."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hamburger_edge.calls.byte_automaton import Builder, States
-from hamburger_edge.calls.catalogue import Catalogue, Limits, Tool
+from hamburger_edge.calls.catalogue import CallLimits, Catalogue, Tool
 from hamburger_edge.calls.compact_form import (
     ARGUMENTS,
     CALLS,
@@ -23,7 +23,7 @@ UNROLLED = 64  # most optional items that the automaton counts; longer lists are
 UNROLLED_OBJECTS = 8
 
 
-def call_states(catalogue: Catalogue, limits: Limits) -> States:
+def call_states(catalogue: Catalogue, limits: CallLimits) -> States:
     """Return the states of an answer: calls of these tools, or none."""
     builder = Builder()
     start, line = builder.node(), builder.node()

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hamburger_edge.calls.byte_automaton import States, Vocabulary
+from hamburger_edge.calls.byte_automaton import ByteVocabulary, States
 from hamburger_edge.calls.call_automaton import call_states
-from hamburger_edge.calls.catalogue import Catalogue, Limits
+from hamburger_edge.calls.catalogue import CallLimits, Catalogue
 from hamburger_edge.errors import InputError
 
 Bools = npt.NDArray[np.bool_]
@@ -37,16 +37,18 @@ class CallGrammars:
         self.catalogue = catalogue
         self._token_bytes, self._encode = token_bytes, encode
         self._vocab_size, self._eos_ids = vocab_size, tuple(eos_ids)
-        self._vocabulary: Vocabulary | None = None  # made for the first answer
-        self._newest: tuple[Limits, CompiledCalls] | None = None
+        self._vocabulary: ByteVocabulary | None = None  # made for the first answer
+        self._newest: tuple[CallLimits, CompiledCalls] | None = None
         self._lock = threading.Lock()
 
     def start(
-        self, limits: Limits, draft_vocab: npt.NDArray[np.int64] | None, max_tokens: int
+        self, limits: CallLimits, draft_vocab: npt.NDArray[np.int64] | None, max_tokens: int
     ) -> CallGrammar:
         with self._lock:
             if self._vocabulary is None:
-                self._vocabulary = Vocabulary([self._token_bytes(token) for token in range(self._vocab_size)])
+                self._vocabulary = ByteVocabulary(
+                    [self._token_bytes(token) for token in range(self._vocab_size)]
+                )
             if self._newest is None or self._newest[0] != limits:
                 states = call_states(self.catalogue.limited(limits), limits)
                 compiled = CompiledCalls(states, self._vocabulary, self._encode, self._eos_ids)
@@ -60,7 +62,7 @@ class CompiledCalls:
     def __init__(
         self,
         states: States,
-        vocabulary: Vocabulary,
+        vocabulary: ByteVocabulary,
         encode: Callable[[str], list[int]],
         eos_ids: tuple[int, ...],
     ) -> None:

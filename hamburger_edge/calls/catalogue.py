@@ -53,7 +53,7 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Limits:
+class CallLimits:
     """The tools and values that a caller allows in one answer."""
 
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # argument -> its allowed values
@@ -62,7 +62,7 @@ class Limits:
     several: bool = True  # more than one call
 
     @classmethod
-    def of(cls, data: Any) -> Limits:
+    def of(cls, data: Any) -> CallLimits:
         only_keys(data, ("names", "tools", "required", "several"), "calls")
         names, tools = data.get("names") or {}, data.get("tools")
         if not isinstance(names, Mapping):
@@ -111,7 +111,7 @@ class Catalogue:
                         f"tools: {tool.name}: argument {name} differs from the model's: give its own"
                     )
 
-    def limited(self, limits: Limits) -> Catalogue:
+    def limited(self, limits: CallLimits) -> Catalogue:
         """Return the catalogue with only the tools and values that the limits allow."""
         chosen = self.tools
         if limits.tools is not None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hamburger_edge.calls.call_grammar import CallGrammars
-from hamburger_edge.calls.catalogue import NO_TOOLS, Limits, read_catalogue
+from hamburger_edge.calls.catalogue import NO_TOOLS, CallLimits, read_catalogue
 from hamburger_edge.chat.messages import Transcript, read_messages
 from hamburger_edge.chat.stream import AnswerInputs, Stream
 from hamburger_edge.chat.task_queue import TaskQueue
@@ -134,7 +134,12 @@ class Inference:
             groups += self.engine.check_groups((token,) for token in ids)
         return groups
 
-    def sampler(self, settings: Settings, processors: Sequence[Processor] = ()) -> Sampler:
+    def sampler(
+        self,
+        settings: Settings,
+        processors: Sequence[Processor] = (),
+        eos_ids: Sequence[int] | None = None,  # tokens that end the answer; None: the model's
+    ) -> Sampler:
         info = self.engine.info
         if settings.min_certainty is not None and info.certainty is None:
             raise InputError(
@@ -146,25 +151,25 @@ class Inference:
             info.vocab_size,
             info.draft_vocab,
             top_probabilities=settings.decoding.top_probabilities,
-            constraint=self._constraint(settings),
+            constraint=self._constraint(settings, info.eos_ids if eos_ids is None else eos_ids),
             processors=processors,
             scores_answer=info.certainty is not None or settings.decoding.top_probabilities is not None,
         )
 
-    def _constraint(self, settings: Settings) -> Constraint | None:
+    def _constraint(self, settings: Settings, eos_ids: Sequence[int]) -> Constraint | None:
         """Return what an answer follows: its structure, else the model's tools, edits or copied fields."""
         structure, info = settings.structure, self.engine.info
         if structure is not None and structure.kind != "calls":
             return self.grammars.start(structure, info.draft_vocab)
         if self.calls is not None:
-            limits = Limits.of({} if structure is None else json.loads(structure.text))
+            limits = CallLimits.of({} if structure is None else json.loads(structure.text))
             return self.calls.start(limits, info.draft_vocab, settings.decoding.max_tokens or MAX_TOKENS)
         if structure is not None:
             raise InputError(NO_TOOLS)
         token_bytes = self.tokenizer.token_bytes
         if info.edits_prompt:
-            return Edits(token_bytes, info.eos_ids)
-        return CopiedFields(info.copied_fields, token_bytes, info.eos_ids) if info.copied_fields else None
+            return Edits(token_bytes, eos_ids)
+        return CopiedFields(info.copied_fields, token_bytes, eos_ids) if info.copied_fields else None
 
     def answer(
         self,
@@ -174,14 +179,16 @@ class Inference:
         reuse: Reuse = "tokens",
         processors: Sequence[Processor] = (),
         driver: Driver | None = None,  # instead of the mode's, for measurements
+        eos_ids: Sequence[int] | None = None,  # tokens that end this answer; None: the model's
     ) -> Stream:
         """Answer a prompt that belongs to no `Chat`. `processors` change the scores of the base."""
-        sampler = self.sampler(settings, processors)
+        sampler = self.sampler(settings, processors, eos_ids)
         sampler.begin(token for group in prompt for token in group)
-        text = self.text_stream(settings)
-        inputs = AnswerInputs(prompt, settings, sampler, text, reuse=reuse, driver=driver)
+        text = self.text_stream(settings, eos_ids)
+        inputs = AnswerInputs(prompt, settings, sampler, text, reuse=reuse, driver=driver, eos_ids=eos_ids)
         return Stream(self.engine, self.turns, inputs)
 
-    def text_stream(self, settings: Settings) -> TextStream:
+    def text_stream(self, settings: Settings, eos_ids: Sequence[int] | None = None) -> TextStream:
         structured = settings.structure is not None
-        return TextStream(self.tokenizer, settings.stop, self.engine.info.eos_ids, whole=structured)
+        eos_ids = self.engine.info.eos_ids if eos_ids is None else eos_ids
+        return TextStream(self.tokenizer, settings.stop, eos_ids, whole=structured)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.chat import session_file
-from hamburger_edge.chat.session_file import Limits
+from hamburger_edge.chat.session_file import SessionLimits
 from hamburger_edge.errors import (
     HamburgerError,
     InputError,
@@ -105,11 +105,11 @@ def _identity(info: ModelInfo) -> dict[str, Any]:
     return {name: getattr(info, name) for name in names}
 
 
-def _limits(info: ModelInfo) -> Limits:
+def _limits(info: ModelInfo) -> SessionLimits:
     """Return the size limits of a session of this model, for any capacity of the cache."""
     slots = info.context_length
     # the header stores a slot's tokens as ids and as text; llama.cpp adds a few numbers per slot
-    return Limits(
+    return SessionLimits(
         (1 << 22) + 256 * slots * info.max_group_tokens, (1 << 16) + slots * (info.kv_bytes_per_slot + 64)
     )
 

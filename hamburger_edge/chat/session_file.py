@@ -35,14 +35,14 @@ _LENGTH, _HASH = struct.Struct("<Q"), 32
 _DTYPES = ("uint8", "int8", "int32", "int64", "float16", "float32")
 
 
-class Limits(NamedTuple):
+class SessionLimits(NamedTuple):
     """The largest header and the largest arrays of a model's session, in bytes."""
 
     header: int
     arrays: int
 
 
-def write(path: Path, header: Mapping[str, Any], arrays: Snapshot, limits: Limits) -> None:
+def write(path: Path, header: Mapping[str, Any], arrays: Snapshot, limits: SessionLimits) -> None:
     """Write a session that only the file's owner can read; raise OSError if it cannot be written."""
     described = [[name, array.dtype.name, list(array.shape)] for name, array in arrays.items()]
     text = json.dumps({**header, "arrays": described}).encode()
@@ -58,7 +58,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Snapshot, limits: Limit
         file.write(digest.digest())
 
 
-def read(path: Path, limits: Limits) -> tuple[dict[str, Any], Snapshot]:
+def read(path: Path, limits: SessionLimits) -> tuple[dict[str, Any], Snapshot]:
     """Return the header and the arrays of an undamaged file."""
     most = len(_FIRST_LINE) + _LENGTH.size + sum(limits) + _HASH
     with open_regular(path, most=most) as file:

@@ -72,6 +72,7 @@ class AnswerInputs:
     owner: object = None  # the conversation that may use slots from its session
     resumable: bool = False  # keep the held-back text of a cut answer: it may be continued
     driver: Driver | None = None  # instead of the mode's, for measurements
+    eos_ids: Sequence[int] | None = None  # tokens that end the answer; None: the model's
 
 
 class Stream(Iterator[Chunk]):
@@ -130,6 +131,7 @@ class Stream(Iterator[Chunk]):
             reuse=inputs.reuse,
             owner=inputs.owner,
             driver=inputs.driver,
+            eos_ids=inputs.eos_ids,
         )
 
     @property

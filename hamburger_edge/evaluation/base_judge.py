@@ -28,7 +28,7 @@ CHUNK = 128  # slots per forward of the judge: its logits take CHUNK x vocabular
 Ints = npt.NDArray[np.int64]
 
 
-class Reading(NamedTuple):
+class JudgeReading(NamedTuple):
     """The judge's scores of the tokens of an answer."""
 
     nll: Floats  # [tokens] nats
@@ -43,7 +43,7 @@ class Judge:
     name: str = ""
     description: str = ""
 
-    def read(self, prompt: Sequence[int], answer: Sequence[int]) -> Reading:
+    def read(self, prompt: Sequence[int], answer: Sequence[int]) -> JudgeReading:
         """Score the tokens of `answer`. `prompt` holds at least one token."""
         ids = [*prompt, *answer]
         targets = np.array(ids[1:], dtype=np.int64)  # [slots]: the token after each slot
@@ -60,7 +60,7 @@ class Judge:
                     losses, best = _judged(readout.logits, targets[start + rows[0] : start + len(groups)])
                     nll.append(losses)
                     choices.append(best)
-        return Reading(np.concatenate(nll), np.concatenate(choices))
+        return JudgeReading(np.concatenate(nll), np.concatenate(choices))
 
     @contextmanager
     def _emptied(self) -> Iterator[Backend]:

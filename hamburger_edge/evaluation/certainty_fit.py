@@ -18,7 +18,7 @@ import numpy as np
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.evaluation.asking import Request
-from hamburger_edge.evaluation.certainty_report import ENOUGH, CertaintyReport, Scored
+from hamburger_edge.evaluation.certainty_report import ENOUGH, CertaintyReport, ScoredAnswers
 from hamburger_edge.evaluation.checks import parse_prompt
 from hamburger_edge.evaluation.judges import Case, Judge, checked, find_judge, fitting_judge
 from hamburger_edge.loop.certainty import Certainty, feature, is_whole
@@ -149,9 +149,9 @@ def fit_and_judge(
     nlls, right, weights = zip(*whole, strict=True)
     fit = fit_certainty(nlls, right, weights)
 
-    def scored(answers: Sequence[Likelihood]) -> Scored:
+    def scored(answers: Sequence[Likelihood]) -> ScoredAnswers:
         certainties = tuple(0.0 if answer.nll is None else fit.of(answer.nll) for answer in answers)
-        return Scored(certainties, tuple(answer.right for answer in answers))
+        return ScoredAnswers(certainties, tuple(answer.right for answer in answers))
 
     off_topic = scored([replace(a, nll=None) if a.right else a for a in judging_off_topic])
     return CertaintyReport(fit, scored(fitting), scored(judging), off_topic.certainties)

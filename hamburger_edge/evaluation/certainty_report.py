@@ -53,7 +53,7 @@ def calibration_error(certainties: Sequence[float], right: Sequence[bool]) -> fl
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredAnswers:
     """The certainties of answers, and whether each answer is right."""
 
     certainties: tuple[float, ...]
@@ -93,8 +93,8 @@ class Answered:
 @dataclass(frozen=True)
 class CertaintyReport:
     certainty: Certainty
-    fitted: Scored  # answers that fitted the coefficients
-    judged: Scored  # other answers
+    fitted: ScoredAnswers  # answers that fitted the coefficients
+    judged: ScoredAnswers  # other answers
     # certainties of answers to off-topic sentences that fitted nothing; 0 for the right answer to such a
     # sentence, if the task has one
     off_topic: tuple[float, ...] = ()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -62,10 +61,10 @@ class Loop:
     ) -> Generator[list[int], None, None]:
         """Yield the answer's groups. No cache entry is reused, so that answers are reproducible."""
         groups = self.inference.prompt_groups(prompt)
-        with self._ending_at(ends):
-            changes = [_processor(processors)] if processors else ()
-            stream = self.inference.answer(groups, settings, reuse="none", processors=changes)
-        with stream:
+        changes = [_processor(processors)] if processors else ()
+        with self.inference.answer(
+            groups, settings, reuse="none", processors=changes, eos_ids=ends
+        ) as stream:
             for chunk in stream:
                 if chunk.tokens:
                     yield list(chunk.tokens)
@@ -82,17 +81,6 @@ class Loop:
                 rows.append(torch.from_numpy(readout.logits.copy()))
             engine.backend.truncate(0)
             return torch.cat(rows)
-
-    @contextmanager
-    def _ending_at(self, ends: tuple[int, ...]) -> Iterator[None]:
-        """Let answers that begin inside the block end at these tokens instead of the model's."""
-        engine = self.inference.engine
-        info = engine.info
-        engine.info = replace(info, eos_ids=ends)
-        try:
-            yield
-        finally:
-            engine.info = info
 
 
 def _processor(processors: LogitsProcessorList) -> Processor:
@@ -165,12 +153,12 @@ class HierarchicalGeneration(GenerationMixin):
         return HierarchicalOutput(sequences, groups) if settings.return_dict_in_generate else sequences
 
 
-class Prompt(NamedTuple):
+class PaddedPrompt(NamedTuple):
     prompt: list[int]  # without padding
     whole: list[int]  # with padding, as returned before the answer
 
 
-def _prompts(inputs: Tensor | None, mask: Tensor | None, settings: GenerationConfig) -> list[Prompt]:
+def _prompts(inputs: Tensor | None, mask: Tensor | None, settings: GenerationConfig) -> list[PaddedPrompt]:
     if inputs is None:
         if settings.bos_token_id is None:
             raise InputError("there is no prompt, and no bos_token_id to begin with: pass input_ids")
@@ -181,7 +169,9 @@ def _prompts(inputs: Tensor | None, mask: Tensor | None, settings: GenerationCon
         raise InputError(f"attention_mask is {list(mask.shape)}, input_ids {list(inputs.shape)}")
     masks = torch.ones_like(inputs) if mask is None else mask
     pairs = zip(inputs.tolist(), masks.tolist(), strict=True)
-    return [Prompt([token for token, seen in zip(*pair, strict=True) if seen], pair[0]) for pair in pairs]
+    return [
+        PaddedPrompt([token for token, seen in zip(*pair, strict=True) if seen], pair[0]) for pair in pairs
+    ]
 
 
 def _loop_settings(settings: GenerationConfig, prompt: list[int], recommended: Recommended) -> Settings:

@@ -144,7 +144,9 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
                 license=checkpoint.manifest.get("license", {}),
                 rows="fp32",
             )
-            write_into(saved, recommended=checkpoint.manifest.get("recommended"))
+            write_into(
+                saved, **{name: checkpoint.manifest.get(name) for name in ("recommended", "edits_prompt")}
+            )
             copy_terms(checkpoint.folder, saved)
             if text := checkpoint.file(CALIBRATION):
                 shutil.copyfile(text, saved / CALIBRATION)
@@ -186,7 +188,8 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
             if checkpoint is None:
                 raise InputError("there is no tokenizer: begin with from_pretrained")
             cache_slots = min(DEFAULT_CACHE_SLOTS, self.config.max_position_embeddings)
-            backend = TorchBackend(self.hamburger, cache_slots=cache_slots)
+            edits_prompt = checkpoint.manifest.get("edits_prompt", False)
+            backend = TorchBackend(self.hamburger, cache_slots=cache_slots, edits_prompt=edits_prompt)
             template = ChatTemplate.from_json(checkpoint.chat_template)
             self._loop = Loop(Inference.of(backend, Tokenizer(checkpoint.tokenizer), template))
         return self._loop

@@ -25,7 +25,7 @@ MAX_TOKENS = 256  # default length of an answer whose constraint has none
 Steps = Generator[Step, None, None]
 
 
-class Row(NamedTuple):
+class BaseRow(NamedTuple):
     """One row of a readout: the base's outputs after one slot. Valid until the next call of the base."""
 
     readout: Readout
@@ -45,8 +45,8 @@ class Row(NamedTuple):
         return self.readout.features[self.number]
 
     @property
-    def next(self) -> Row:
-        return Row(self.readout, self.number + 1)
+    def next(self) -> BaseRow:
+        return BaseRow(self.readout, self.number + 1)
 
 
 class AnswerRun:
@@ -62,14 +62,15 @@ class AnswerRun:
         words: Words | None,
         stats: Stats,
         cancel: Flag,
+        eos_ids: Sequence[int],
     ) -> None:
         self.text, self.decoding, self.sampler, self.stats = text, decoding, sampler, stats
         self.info = text.info
         self.prompt, self.words = prompt, words
         self.max_tokens = decoding.max_tokens or sampler.constraint.max_tokens or MAX_TOKENS
-        self.eos_ids = frozenset(() if decoding.ignore_eos else self.info.eos_ids)
+        self.eos_ids = frozenset(() if decoding.ignore_eos else eos_ids)
         self.finish_reason: FinishReason | None = None
-        self.row: Row | None = None  # after all tokens so far; None: some of them are unread
+        self.row: BaseRow | None = None  # after all tokens so far; None: some of them are unread
         self.prompt_read = False  # also while it is being read
         self._cancel = cancel
         self._begun = False  # after the first step that follows the prompt's reading
@@ -92,7 +93,7 @@ class AnswerRun:
         """Whether the answer ends with its newest token, which this is."""
         return token in self.eos_ids or self.sampler.ended
 
-    def read(self, left: int = 0) -> Row | None:
+    def read(self, left: int = 0) -> BaseRow | None:
         """Return the row after all tokens so far; read the unread groups first.
 
         Up to `left` groups stay unread; with `left` > 0 at least one does. The result is None if the answer
@@ -106,7 +107,7 @@ class AnswerRun:
                     return None
                 readout, seconds = self.text.read_chunk(left)
                 self.stats.count(seconds, reads_prompt)
-            self.row = None if readout is None or self.text.unread else Row(readout)
+            self.row = None if readout is None or self.text.unread else BaseRow(readout)
         return None if self.over else self.row
 
     def force(self) -> Step:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hamburger_edge.loop.answer_run import AnswerRun, Row
+from hamburger_edge.loop.answer_run import AnswerRun, BaseRow
 from hamburger_edge.loop.step import Slot, Step, groups_of, step_of
 
 
 def check(
     run: AnswerRun,
     draft: Sequence[Slot],
-    doubted: Callable[[Row, int], bool] | None = None,
+    doubted: Callable[[BaseRow, int], bool] | None = None,
     *,
     prompt: bool = False,
 ) -> Step:
@@ -36,7 +36,7 @@ def check(
     try:
         readout, seconds = text.feed([*again, *groups_of(draft)], output_indices)
         run.stats.count(seconds, prompt)
-        row = Row(readout)
+        row = BaseRow(readout)
         for slot in checked:
             newest, *merged = slot
             if newest.forced:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from hamburger_edge.drafts.drafting import MOST, Drafter, worth_of_token
-from hamburger_edge.loop.answer_run import AnswerRun, Row
+from hamburger_edge.loop.answer_run import AnswerRun, BaseRow
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.loop.micro_steps import MicroSteps, log_chance
 from hamburger_edge.loop.step import StepToken
@@ -47,7 +47,7 @@ class Drafts:
             self.drafter = Drafter(run.prompt, info.draft_index, run.words, run.sampler.copies)
         self.micro_limit = info.max_group_tokens if run.sampler.micro_usable else 1
 
-    def grow(self, row: Row | None, room: int) -> list[list[StepToken]]:
+    def grow(self, row: BaseRow | None, room: int) -> list[list[StepToken]]:
         """Return a draft of at most `room` tokens, by slot.
 
         It begins with the base's token of the row. Without a row it may be empty.
@@ -66,7 +66,7 @@ class Drafts:
 class _Draft:
     """A draft in progress."""
 
-    def __init__(self, drafts: Drafts, row: Row | None, room: int) -> None:
+    def __init__(self, drafts: Drafts, row: BaseRow | None, room: int) -> None:
         self.drafts, self.sampler, self.room = drafts, drafts.run.sampler, room
         self.stands = 1.0
         self.tokens: list[int] = []
@@ -88,7 +88,7 @@ class _Draft:
             return False
         return self._add_likelier(self.drafts.drafter)
 
-    def _add_chosen(self, row: Row) -> None:
+    def _add_chosen(self, row: BaseRow) -> None:
         """Add the token that the base chooses from this row."""
         forced = self.sampler.forced is not None
         choice = self.sampler.choose(row.logits)

@@ -62,6 +62,7 @@ class Engine(CachedText):
         reuse: Reuse = "tokens",
         owner: object = None,
         driver: Driver | None = None,  # instead of the mode's
+        eos_ids: Sequence[int] | None = None,  # instead of the model's
     ) -> Steps:
         """Answer a prompt given as groups of `check_groups` (plain prompts: one token each).
 
@@ -84,7 +85,14 @@ class Engine(CachedText):
         tokens = [token for group in groups for token in group]
         question = tokens[: len(tokens) - len(sampler.answer)]  # the prompt of an answer that goes on
         run = AnswerRun(
-            self, decoding, sampler, question, words=self.words, stats=stats, cancel=cancel or Flag()
+            self,
+            decoding,
+            sampler,
+            question,
+            words=self.words,
+            stats=stats,
+            cancel=cancel or Flag(),
+            eos_ids=self.info.eos_ids if eos_ids is None else eos_ids,
         )
         return self._steps(kept, groups[covered:], run, driver or driver_of(decoding))
 

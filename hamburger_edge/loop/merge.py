@@ -9,7 +9,7 @@ Nothing checks a micro token.
 
 from __future__ import annotations
 
-from hamburger_edge.loop.answer_run import AnswerRun, Row, Steps
+from hamburger_edge.loop.answer_run import AnswerRun, BaseRow, Steps
 from hamburger_edge.loop.micro_steps import MicroSteps, log_chance
 from hamburger_edge.loop.step import Slot, StepToken
 
@@ -29,7 +29,7 @@ def merge(run: AnswerRun) -> Steps:
             yield run.put([group])
 
 
-def _group(run: AnswerRun, row: Row) -> Slot:
+def _group(run: AnswerRun, row: BaseRow) -> Slot:
     """Return a group: the base's token, then micro tokens up to the first one below the confidence."""
     sampler, confidence, judges_after = (
         run.sampler,

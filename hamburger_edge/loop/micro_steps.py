@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from time import perf_counter
 
-from hamburger_edge.loop.answer_run import AnswerRun, Row
+from hamburger_edge.loop.answer_run import AnswerRun, BaseRow
 from hamburger_edge.loop.backend import Floats
 
 
 class MicroSteps:
     """The micro decoder in one group."""
 
-    def __init__(self, run: AnswerRun, row: Row) -> None:
+    def __init__(self, run: AnswerRun, row: BaseRow) -> None:
         self._run, self._row = run, row
         self._judges_after = run.info.stop_rule == "after"
         self._read = 0  # number of tokens that the micro decoder has read

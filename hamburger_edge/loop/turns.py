@@ -36,7 +36,7 @@ class Flag:
         return self._set
 
 
-class Answer(Protocol):
+class RunningAnswer(Protocol):
     """An answer in progress."""
 
     stepper: int | None  # the thread inside a step; None between steps
@@ -47,11 +47,11 @@ class Answer(Protocol):
 
 
 @dataclass(eq=False)
-class Turn:
+class ModelTurn:
     """One use of the model. To end it, set `over` and call `Turns.free_if_closing`."""
 
     thread: int  # the thread that began it
-    answer: weakref.ref[Answer] | None = None  # None: a use without an answer
+    answer: weakref.ref[RunningAnswer] | None = None  # None: a use without an answer
     over: bool = False
 
 
@@ -60,19 +60,19 @@ class Turns:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._turn = Turn(0, over=True)  # the newest turn
+        self._turn = ModelTurn(0, over=True)  # the newest turn
         self._door = threading.RLock()  # guards the beginning of a turn and the closing of the backend
         self.closing = self._freed = False
 
     @property
-    def answer(self) -> Answer | None:
+    def answer(self) -> RunningAnswer | None:
         """The answer in progress, if any."""
         turn = self._turn
         return None if turn.over or turn.answer is None else turn.answer()
 
-    def begin(self, answer: Answer | None = None) -> Turn:
+    def begin(self, answer: RunningAnswer | None = None) -> ModelTurn:
         """Begin a turn; raise BusyError if another one is not over."""
-        turn = Turn(threading.get_ident(), None if answer is None else weakref.ref(answer))
+        turn = ModelTurn(threading.get_ident(), None if answer is None else weakref.ref(answer))
         try:
             with self._door:
                 if not self._turn.over:

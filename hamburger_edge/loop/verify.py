@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hamburger_edge.loop.answer_run import AnswerRun, Row, Steps
+from hamburger_edge.loop.answer_run import AnswerRun, BaseRow, Steps
 from hamburger_edge.loop.checking import check
 from hamburger_edge.loop.draft import Drafts
 from hamburger_edge.loop.step import Slot, Step, StepToken, step_of
@@ -60,7 +60,7 @@ def _first_step(run: AnswerRun, drafts: Drafts, rule: HybridRule | None) -> Step
     return _checked(run, draft, drafts, rule, prompt=True)
 
 
-def _step(run: AnswerRun, row: Row, drafts: Drafts, rule: HybridRule | None) -> Step:
+def _step(run: AnswerRun, row: BaseRow, drafts: Drafts, rule: HybridRule | None) -> Step:
     text = run.text
     if rule is not None:
         rule.unread_doubted(row)
@@ -100,11 +100,11 @@ class HybridRule:
         """Whether a token whose probability has this lower bound joins the slot, unchecked."""
         return floor >= self._unchecked and len(slot) < self._slot_tokens
 
-    def doubts(self, row: Row, stop: int) -> bool:
+    def doubts(self, row: BaseRow, stop: int) -> bool:
         """Whether merged slots before `stop` must be read again before the base chooses from this row."""
         return self._first_doubted(row, stop) < stop
 
-    def unread_doubted(self, row: Row) -> None:
+    def unread_doubted(self, row: BaseRow) -> None:
         """Make the newest merged groups unread, token by token, if the base is below the confidence.
 
         All slots from the first of these groups on leave the cache. The next draft's call reads them again.
@@ -115,7 +115,7 @@ class HybridRule:
         text.truncate(first)
         self._run.stats.reread_tokens += len(text.unread)
 
-    def _first_doubted(self, row: Row, stop: int) -> int:
+    def _first_doubted(self, row: BaseRow, stop: int) -> int:
         """Return the first of the answer's newest merged slots before `stop` if they must be read again.
 
         That is so if the base's top probability after them is below the confidence, and the cache has room

@@ -16,7 +16,7 @@ from typing import Any
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import FinishReason
 from hamburger_edge.serve.fields import RefusedError
-from hamburger_edge.serve.tools import Call
+from hamburger_edge.serve.tools import ToolCall
 
 DONE = b"data: [DONE]\n\n"
 _FINISH = {"eos": "stop", "stop": "stop", "length": "length", "context": "length", "cancelled": "stop"}
@@ -32,7 +32,7 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerChunks:
     """The fields that all chunks of one answer share, and methods that build the chunks."""
 
     id: str
@@ -47,7 +47,7 @@ class Answer:
         finish: FinishReason,
         usage: dict[str, Any],
         *,
-        calls: Sequence[Call] | None = None,
+        calls: Sequence[ToolCall] | None = None,
         logprobs: Sequence[Token] | None = None,
         certainty: tuple[float | None, bool] | None = None,
     ) -> dict[str, Any]:
@@ -67,14 +67,14 @@ class Answer:
     def piece(self, text: str, step: dict[str, Any], logprobs: Sequence[Token] | None) -> dict[str, Any]:
         return self._chunk({"content": text}, logprobs=logprobs) | {"step": step}
 
-    def called(self, calls: Sequence[Call]) -> dict[str, Any]:
+    def called(self, calls: Sequence[ToolCall]) -> dict[str, Any]:
         listed = [{"index": index, **call} for index, call in enumerate(self._calls(calls))]
         return self._chunk({"tool_calls": listed})
 
     def closing(
         self,
         finish: FinishReason,
-        calls: Sequence[Call] | None,
+        calls: Sequence[ToolCall] | None,
         certainty: tuple[float | None, bool] | None = None,
     ) -> dict[str, Any]:
         chunk = self._chunk({} if self.chat else {"content": ""}, finish=_finish(finish, calls))
@@ -102,7 +102,7 @@ class Answer:
             "choices": choices,
         }
 
-    def _calls(self, calls: Sequence[Call]) -> list[dict[str, Any]]:
+    def _calls(self, calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
         return [
             {
                 "id": f"call_{self.id.partition('-')[2]}_{index}",
@@ -170,5 +170,5 @@ def _sure(certainty: tuple[float | None, bool] | None) -> dict[str, Any]:
     return {**({} if value is None else {"certainty": value}), "unsure": unsure}
 
 
-def _finish(finish: FinishReason, calls: Sequence[Call] | None) -> str:
+def _finish(finish: FinishReason, calls: Sequence[ToolCall] | None) -> str:
     return "tool_calls" if calls is not None else _FINISH[finish]

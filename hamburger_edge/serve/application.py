@@ -26,7 +26,7 @@ from hamburger_edge.serve.fields import RefusedError, decoded, mistake
 from hamburger_edge.serve.gate import Access, Gate, refusal
 from hamburger_edge.serve.jobs import Begun, Ended, Event, Failed, Job, Piece
 from hamburger_edge.serve.pool import Pool, Served
-from hamburger_edge.serve.requests import Limits, read_chat, read_completion
+from hamburger_edge.serve.requests import RequestLimits, read_chat, read_completion
 from hamburger_edge.serve.suggestions import NO_SUGGESTIONS, Suggestions
 from hamburger_edge.support.terminal import note
 
@@ -35,7 +35,7 @@ _NO_STEP = {"tokens": 0}  # `step` of a chunk after the last macro step
 
 
 @dataclass(frozen=True)
-class Log:
+class RequestLog:
     requests: bool = True
     prompts: bool = False  # also log requests and answers in full
 
@@ -51,8 +51,8 @@ class Log:
 def application(
     pool: Pool,
     access: Access,
-    limits: Limits,
-    log: Log,
+    limits: RequestLimits,
+    log: RequestLog,
     in_browser: InBrowser = NOTHING,
     suggestions: Suggestions = NO_SUGGESTIONS,
 ) -> ASGIApp:
@@ -75,7 +75,12 @@ def application(
 
 class _Server:
     def __init__(
-        self, pool: Pool, limits: Limits, log: Log, in_browser: InBrowser, suggestions: Suggestions
+        self,
+        pool: Pool,
+        limits: RequestLimits,
+        log: RequestLog,
+        in_browser: InBrowser,
+        suggestions: Suggestions,
     ) -> None:
         self.pool, self.limits, self.log, self.suggestions = pool, limits, log, suggestions
         self.in_browser = in_browser.names
@@ -141,7 +146,7 @@ class _Server:
         except RefusedError as refused:
             self._over(request, refused.status, began)
             raise
-        shared = answers.Answer(
+        shared = answers.AnswerChunks(
             id=f"{'chatcmpl' if chat else 'cmpl'}-{secrets.token_hex(12)}",
             created=int(time.time()),
             model=served.name,
@@ -165,7 +170,7 @@ class _Server:
         self._over(request, 200, began)
         return response
 
-    async def _whole(self, job: Job, shared: answers.Answer) -> Response:
+    async def _whole(self, job: Job, shared: answers.AnswerChunks) -> Response:
         tokens: list[answers.Token] = []
         while True:
             match await job.next():
@@ -184,7 +189,12 @@ class _Server:
                     )
 
     async def _stream(
-        self, request: Request, job: Job, shared: answers.Answer, watch: asyncio.Task[None], began: float
+        self,
+        request: Request,
+        job: Job,
+        shared: answers.AnswerChunks,
+        watch: asyncio.Task[None],
+        began: float,
     ) -> AsyncIterator[bytes]:
         """Yield server-sent events: text after each macro step, tool calls when they are complete."""
         status = 200
@@ -202,7 +212,7 @@ class _Server:
             self.pool.cancel(job, "gone")  # no effect after the job has ended
             self._over(request, status, began)
 
-    async def _parts(self, job: Job, shared: answers.Answer) -> AsyncIterator[bytes]:
+    async def _parts(self, job: Job, shared: answers.AnswerChunks) -> AsyncIterator[bytes]:
         asked, said = job.asked, ""
         while True:
             event: Event = await job.next()

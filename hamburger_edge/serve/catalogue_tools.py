@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hamburger_edge.calls.catalogue import Catalogue, Limits, read_catalogue
+from hamburger_edge.calls.catalogue import CallLimits, Catalogue, read_catalogue
 from hamburger_edge.calls.compact_form import NO_CALL, checked_calls, encode, parse
 from hamburger_edge.errors import InputError
 from hamburger_edge.serve.fields import Fields, RefusedError
-from hamburger_edge.serve.tools import Call, chosen_function
+from hamburger_edge.serve.tools import ToolCall, chosen_function
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class CatalogueTools:
     """The tools of one request. Its answers are calls in the compact form."""
 
     catalogue: Catalogue
-    limits: Limits
+    limits: CallLimits
 
     def options(self) -> dict[str, Any]:
         """Return the structure of an answer as options of `Settings`."""
@@ -29,13 +29,13 @@ class CatalogueTools:
         """Return nothing to add to the system text: the model knows its tools."""
         return ""
 
-    def calls(self, text: str) -> list[Call] | None:
+    def calls(self, text: str) -> list[ToolCall] | None:
         """Parse the calls of an answer; None: it has none, or is truncated."""
         try:
             calls = parse(text, self.catalogue)
         except InputError:
             return None
-        return [Call(call.name, json.dumps(call.arguments, ensure_ascii=False)) for call in calls] or None
+        return [ToolCall(call.name, json.dumps(call.arguments, ensure_ascii=False)) for call in calls] or None
 
     def may_call(self, text: str) -> bool:
         """Whether an answer that begins like this is no content for a user."""
@@ -45,7 +45,7 @@ class CatalogueTools:
         """Return the content of an answer without calls."""
         return "" if text == NO_CALL else text
 
-    def written(self, calls: Sequence[Call]) -> str:
+    def written(self, calls: Sequence[ToolCall]) -> str:
         """Return an earlier answer as the model generated it."""
         plain = []
         for call in calls:
@@ -77,13 +77,13 @@ def read_catalogue_tools(fields: Fields, catalogue: Catalogue) -> CatalogueTools
         raise RefusedError(str(error), "tools") from error
     names = tuple(tool.name for tool in requested.tools)
     if choice == "none":
-        return CatalogueTools(catalogue, Limits(tools=()))
+        return CatalogueTools(catalogue, CallLimits(tools=()))
     if isinstance(choice, dict):
         name = chosen_function(choice)
         if name not in names:
             raise RefusedError(f"tool_choice.function.name: there is no tool {name!r:.80}", "tool_choice")
-        return CatalogueTools(catalogue, Limits(tools=(name,), required=True, several=several))
+        return CatalogueTools(catalogue, CallLimits(tools=(name,), required=True, several=several))
     if choice not in (None, "auto", "required"):
         raise fields.refuse("tool_choice", "must be auto, none, required or a function")
-    limits = Limits(tools=names, required=choice == "required", several=several)
+    limits = CallLimits(tools=names, required=choice == "required", several=several)
     return CatalogueTools(catalogue, limits)

@@ -10,7 +10,7 @@ from hamburger_edge.calls.catalogue import Catalogue
 from hamburger_edge.errors import InputError
 from hamburger_edge.serve.catalogue_tools import CatalogueTools
 from hamburger_edge.serve.fields import Fields, RefusedError
-from hamburger_edge.serve.tools import Call, Tools, written
+from hamburger_edge.serve.tools import ToolCall, Tools, written
 
 AnyTools = Tools | CatalogueTools
 
@@ -104,7 +104,7 @@ def _answer(fields: Fields, tools: AnyTools | None) -> str:
         inner.only("type", "function")
         function = Fields(inner.need("function"), f"{inner.path('function')}")
         name = function.checked_text("name", function.need("name"), LONGEST_NAME)
-        calls.append(Call(name, function.checked_text("arguments", function.need("arguments"))))
+        calls.append(ToolCall(name, function.checked_text("arguments", function.need("arguments"))))
         function.end()
         inner.end()
     return text + (written(calls, several=False) if tools is None else tools.written(calls))

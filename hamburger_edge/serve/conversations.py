@@ -23,7 +23,7 @@ from hamburger_edge.model import Model
 from hamburger_edge.serve.requests import Asked
 
 
-class Prompt(NamedTuple):
+class ServedPrompt(NamedTuple):
     groups: list[Group]
     said: tuple[str, ...]  # texts: system, then turns; empty for a raw prompt
     marks: Mapping[int, int]  # at each end of an answer: number of texts -> number of tokens
@@ -110,22 +110,24 @@ class Conversations:
             self._kept.clear()
 
 
-def prompt_of(model: Model, asked: Asked, conversations: Conversations, owner: str) -> Prompt:
+def prompt_of(model: Model, asked: Asked, conversations: Conversations, owner: str) -> ServedPrompt:
     """Return a request's prompt: that of `Model.stream`, but for earlier answers, which are as generated."""
     messages = asked.messages_for(model.template.default_system)
     if messages is None:
-        return Prompt(model.inference.prompt_groups(asked.prompt, raw=isinstance(asked.prompt, str)), (), {})
+        return ServedPrompt(
+            model.inference.prompt_groups(asked.prompt, raw=isinstance(asked.prompt, str)), (), {}
+        )
     transcript = read_messages(messages)
     said = (transcript.system or "", *transcript.turns)
     model.inference.check_length(*said)
     texts, groups, marks = conversations.recall(owner, said)
     if asked.settings.decoding.exact:  # exact decoding uses no merged slots
         groups = [(token,) for group in groups for token in group]
-    return Prompt(model.inference.conversation(transcript, groups, max(0, texts - 1)), said, marks)
+    return ServedPrompt(model.inference.conversation(transcript, groups, max(0, texts - 1)), said, marks)
 
 
 def keep(
-    conversations: Conversations, engine: Engine, owner: str, prompt: Prompt, answer: str | None
+    conversations: Conversations, engine: Engine, owner: str, prompt: ServedPrompt, answer: str | None
 ) -> None:
     """Keep the conversation after an answer.
 

@@ -18,7 +18,7 @@ from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.model import Model
 from hamburger_edge.serve.answers import Token, usage
-from hamburger_edge.serve.conversations import Conversations, Prompt, keep, prompt_of
+from hamburger_edge.serve.conversations import Conversations, ServedPrompt, keep, prompt_of
 from hamburger_edge.serve.fields import RefusedError, mistake
 from hamburger_edge.serve.jobs import Begun, Ended, Failed, FairQueue, Job, Piece, Reason
 from hamburger_edge.serve.metrics import Metrics
@@ -94,7 +94,7 @@ class Worker:
             certainty = (stream.certainty, stream.unsure) if known else None
             job.tell(Ended(stream.text, finish, used, certainty))
 
-    def _begin(self, job: Job) -> tuple[Prompt, Stream]:
+    def _begin(self, job: Job) -> tuple[ServedPrompt, Stream]:
         """Load the cache that shares the most slots with the prompt, and start the answer."""
         engine, settings = self.model.inference.engine, job.asked.settings
         if self._owner != job.owner:  # cache hits must not reveal other owners' text

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hamburger_edge.calls.catalogue import Catalogue
-from hamburger_edge.calls.catalogue import Limits as CallLimits
+from hamburger_edge.calls.catalogue import CallLimits, Catalogue
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import MODES, Recommended
 from hamburger_edge.loop.settings import Settings
@@ -29,7 +28,7 @@ _NOT_DIALS = ("prompt_cache_key", "prompt_cache_retention", "reasoning_effort", 
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """Limits of size and time of a request."""
 
     body: int = 1 << 20  # bytes
@@ -75,7 +74,10 @@ Catalogues = Callable[[str | None], Catalogue | None]
 
 
 def read_chat(
-    data: dict[str, Any], recommends: Recommends, limits: Limits, catalogues: Catalogues = lambda _: None
+    data: dict[str, Any],
+    recommends: Recommends,
+    limits: RequestLimits,
+    catalogues: Catalogues = lambda _: None,
 ) -> Asked:
     fields = Fields(data)
     model = fields.text("model", longest=LONGEST_NAME)
@@ -103,7 +105,7 @@ def read_chat(
     return asked if shown is None else replace(asked, tools=None, shown=shown)
 
 
-def read_completion(data: dict[str, Any], recommends: Recommends, limits: Limits) -> Asked:
+def read_completion(data: dict[str, Any], recommends: Recommends, limits: RequestLimits) -> Asked:
     fields = Fields(data)
     model = fields.text("model", longest=LONGEST_NAME)
     recommended = recommends(model)
@@ -174,7 +176,7 @@ def _named(message: str) -> str | None:
     return next((field for begin, field in begins.items() if message.startswith(begin)), None)
 
 
-def _options(fields: Fields, limits: Limits) -> dict[str, Any]:
+def _options(fields: Fields, limits: RequestLimits) -> dict[str, Any]:
     """Return the given options of both endpoints, with this project's `confidence` and `mode`."""
     most = fields.whole("max_tokens", 1, limits.tokens)
     completion = fields.whole("max_completion_tokens", 1, limits.tokens)

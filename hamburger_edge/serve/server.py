@@ -10,12 +10,12 @@ from collections.abc import Callable
 import uvicorn
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.serve.application import Log, application
+from hamburger_edge.serve.application import RequestLog, application
 from hamburger_edge.serve.bodies import Connection
 from hamburger_edge.serve.browser import NOTHING, InBrowser
 from hamburger_edge.serve.gate import Access
 from hamburger_edge.serve.pool import Pool
-from hamburger_edge.serve.requests import Limits
+from hamburger_edge.serve.requests import RequestLimits
 from hamburger_edge.serve.suggestions import NO_SUGGESTIONS, Suggestions
 
 MOST_CONNECTIONS = 1024
@@ -33,8 +33,8 @@ class Server(uvicorn.Server):
         self,
         pool: Pool,
         access: Access,
-        limits: Limits,
-        log: Log,
+        limits: RequestLimits,
+        log: RequestLog,
         *,
         grace: float = 10,
         in_browser: InBrowser = NOTHING,

@@ -33,7 +33,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Call:
+class ToolCall:
     name: str
     arguments: str  # JSON
 
@@ -92,11 +92,11 @@ class Tools:
         """Return the content of an answer without calls."""
         return text
 
-    def written(self, calls: Sequence[Call]) -> str:
+    def written(self, calls: Sequence[ToolCall]) -> str:
         """Return an earlier answer as the model generated it."""
         return written(calls, several=self.several)
 
-    def calls(self, text: str) -> list[Call] | None:
+    def calls(self, text: str) -> list[ToolCall] | None:
         """Parse the calls of an answer; None: the answer is plain text or truncated."""
         if not self.may_call(text):
             return None
@@ -106,7 +106,7 @@ class Tools:
             return None
         parts = said if isinstance(said, list) else [said]
         return [
-            Call(part["name"], json.dumps(part["arguments"], ensure_ascii=False, separators=(", ", ": ")))
+            ToolCall(part["name"], json.dumps(part["arguments"], ensure_ascii=False, separators=(", ", ": ")))
             for part in parts
         ]
 
@@ -187,7 +187,7 @@ def _moved(schema: Any, place: str) -> Any:
     }
 
 
-def written(calls: Sequence[Call], *, several: bool) -> str:
+def written(calls: Sequence[ToolCall], *, several: bool) -> str:
     """Return calls in the format that the model generates."""
     texts = [f'{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}' for call in calls]
     return f"[{', '.join(texts)}]" if several or len(texts) != 1 else texts[0]

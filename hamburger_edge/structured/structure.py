@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from hamburger_edge.calls.catalogue import Limits
+from hamburger_edge.calls.catalogue import CallLimits
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.values import check_text, flag, safe_repr
 
@@ -42,7 +42,7 @@ class Structure:
     ) -> Structure | None:
         """Return the structure from the options of an answer; None if there is none."""
         given: dict[Kind, Any] = {"json_schema": json_schema, "regex": regex, "grammar": grammar}
-        given["calls"] = None if calls is None else json.dumps(Limits.of(calls).to_json())
+        given["calls"] = None if calls is None else json.dumps(CallLimits.of(calls).to_json())
         named: list[Kind] = [kind for kind, value in given.items() if value is not None]
         if not named:
             return None

@@ -48,7 +48,7 @@ class Layout:
         self.places[self.slots[real]] = real.nonzero().squeeze(1)
 
 
-class Spread(torch.autograd.Function):
+class SpreadSlots(torch.autograd.Function):
     """Slots [S, w] -> padded places [P, w]. Nothing that counts looks at padding, so it has no gradient."""
 
     @staticmethod
@@ -113,7 +113,7 @@ class WholeDocuments:
             self.rotary.rotate(layer, rows[0].unflatten(-1, (-1, self.head_dim))).flatten(1)
             for rows in (query, key)
         ]
-        q, k, v = (Spread.apply(rows, self.layout) for rows in (*turned, value[0]))
+        q, k, v = (SpreadSlots.apply(rows, self.layout) for rows in (*turned, value[0]))
         mixed, begin = list[Tensor](), 0
         for count, length in self.layout.blocks:
             here = slice(begin, begin + count * length)

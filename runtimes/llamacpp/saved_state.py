@@ -24,7 +24,7 @@ def is_state(
     state: Bytes, positions: npt.NDArray[np.int32], layout: KVLayout, kv_cache_dtype: str, *, gaps: bool
 ) -> bool:
     """Whether this is the state of slots at these positions with finite numbers. `gaps`: M-RoPE."""
-    reader, slots = _Reader(state), len(positions)
+    reader, slots = _StateReader(state), len(positions)
     if not reader.has("<u4", _MAGIC, 0, 1, slots):
         return False
     if not slots:
@@ -51,7 +51,7 @@ def is_state(
     return reader.at == state.size
 
 
-class _Reader:
+class _StateReader:
     def __init__(self, data: Bytes):
         self.data, self.at = data, 0
 

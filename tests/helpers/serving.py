@@ -19,16 +19,16 @@ from typing import IO, Any
 import httpx
 
 from hamburger_edge.model import Model
-from hamburger_edge.serve.application import Log
+from hamburger_edge.serve.application import RequestLog
 from hamburger_edge.serve.browser import NOTHING, InBrowser
 from hamburger_edge.serve.gate import Access
 from hamburger_edge.serve.pool import Pool
-from hamburger_edge.serve.requests import Limits
+from hamburger_edge.serve.requests import RequestLimits
 from hamburger_edge.serve.server import Server, listen
 from hamburger_edge.serve.suggestions import NO_SUGGESTIONS, Suggestions
 from helpers.places import PATIENCE
 
-QUIET = Log(requests=False)
+QUIET = RequestLog(requests=False)
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ def serving(
     load: Callable[[], Model] | Sequence[tuple[str, Callable[[], Model]]],
     *,
     access: Access | None = None,
-    limits: Limits | None = None,
-    log: Log = QUIET,
+    limits: RequestLimits | None = None,
+    log: RequestLog = QUIET,
     grace: float = 5,
     in_browser: InBrowser = NOTHING,
     suggestions: Suggestions = NO_SUGGESTIONS,
@@ -118,7 +118,7 @@ def serving(
             port = listening.getsockname()[1]
             access = access or Access.of("127.0.0.1")
             pages: Any = {"in_browser": in_browser, "suggestions": suggestions}
-            server = Server(pool, access, limits or Limits(), log, grace=grace, **pages)
+            server = Server(pool, access, limits or RequestLimits(), log, grace=grace, **pages)
             thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
             thread.start()
             running = Running(server, pool, port, thread)

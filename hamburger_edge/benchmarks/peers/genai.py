@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from hamburger_edge.benchmarks.contender import (
+    BenchmarkRequest,
     Facts,
-    Request,
     Source,
     TimedAnswer,
     TimedTurn,
@@ -93,7 +93,7 @@ class Genai:
         self.generator = None
         return TimedTurn.plain(prompt, said, first - began, decode_s)
 
-    def answer(self, request: Request, variant: str = "") -> TimedAnswer:
+    def answer(self, request: BenchmarkRequest, variant: str = "") -> TimedAnswer:
         """Answer one request. `base_calls` counts generator calls, the prefill included.
 
         Under a schema, `enable_ff_tokens` appends forced tokens without a choice of the model. White space

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from hamburger_edge.benchmarks.contender import (
+    BenchmarkRequest,
     Facts,
-    Request,
     Source,
     TimedAnswer,
     TimedTurn,
@@ -105,7 +105,7 @@ class Llama:
         _, decode_s, _ = self.advance(tokens)
         return TimedTurn.plain(prompt, self.text[len(prompt) :], first - began, decode_s, self.steps)
 
-    def answer(self, request: Request, variant: str = "") -> TimedAnswer:
+    def answer(self, request: BenchmarkRequest, variant: str = "") -> TimedAnswer:
         """Answer greedily. Under a schema only tokens of its grammar count."""
         grammar = self._grammar(request.schema)
         began = perf_counter()

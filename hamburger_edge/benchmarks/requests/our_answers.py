@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from time import perf_counter
 
-from hamburger_edge.benchmarks.contender import Request, TimedAnswer
+from hamburger_edge.benchmarks.contender import BenchmarkRequest, TimedAnswer
 from hamburger_edge.benchmarks.speed.our_speed import PLAIN, Ours
 from hamburger_edge.loop.answer_run import AnswerRun, Steps
 from hamburger_edge.loop.dial import Recommended
@@ -18,7 +18,7 @@ PLAIN_SINGLE = f"{PLAIN}+single"  # variant: one base call per token, under a sc
 
 
 class AnsweringModel(Ours):
-    def answer(self, request: Request, variant: str) -> TimedAnswer:
+    def answer(self, request: BenchmarkRequest, variant: str) -> TimedAnswer:
         assert self.model is not None
         inference = self.model.inference
         options = options_of(variant, request)
@@ -40,7 +40,7 @@ def single(run: AnswerRun) -> Steps:
             yield run.put([[StepToken(choice.token, choice.probability, row.p_stop, forced=forced)]])
 
 
-def options_of(variant: str, request: Request) -> Options:
+def options_of(variant: str, request: BenchmarkRequest) -> Options:
     """Parse a variant of `RequestPlan.variants` into options."""
     setting, _, structured = variant.partition("+")
     options: Options = {"max_tokens": request.most}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from hamburger_edge.benchmarks.contender import Request
+from hamburger_edge.benchmarks.contender import BenchmarkRequest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
@@ -22,23 +22,23 @@ KNOWN = ("prompt", "answer", "system")
 
 
 @dataclass(frozen=True)
-class Prompt:
+class BenchmarkPrompt:
     text: str
     answer: str | None = None  # the expected answer
     system: str | None = None
 
 
-def read_prompts(path: str | PathLike[str]) -> list[Prompt]:
+def read_prompts(path: str | PathLike[str]) -> list[BenchmarkPrompt]:
     """Read the prompts. An error contains the number of its line."""
     return parse_lines(path, _parse)
 
 
-def _parse(line: str, where: str) -> Prompt:
+def _parse(line: str, where: str) -> BenchmarkPrompt:
     data = decode_line(line, where)
     only_keys(data, KNOWN, where)
     if not _text(data, "prompt", where):
         raise InputError(f"{where}: prompt must be a text, got {safe_repr(data.get('prompt'))}")
-    return Prompt(data["prompt"], _text(data, "answer", where), _text(data, "system", where))
+    return BenchmarkPrompt(data["prompt"], _text(data, "answer", where), _text(data, "system", where))
 
 
 def _text(data: dict[str, Any], name: str, where: str) -> str | None:
@@ -54,17 +54,17 @@ def _text(data: dict[str, Any], name: str, where: str) -> str | None:
 
 
 def requests(
-    prompts: Sequence[Prompt],
+    prompts: Sequence[BenchmarkPrompt],
     tokenizer: Tokenizer,
     template: ChatTemplate,
     *,
     most: int,
     eos_ids: tuple[int, ...],
     schema: str | None,
-) -> list[Request]:
+) -> list[BenchmarkRequest]:
     """Encode the prompts as token ids, so that every program reads the same ids."""
     return [
-        Request(
+        BenchmarkRequest(
             tuple(tokenizer.encode_parts(template.first_turn(each.text, each.system))), most, eos_ids, schema
         )
         for each in prompts

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
-from hamburger_edge.benchmarks.contender import Program, Request, Source, TimedAnswer
-from hamburger_edge.benchmarks.requests.prompts import Prompt
+from hamburger_edge.benchmarks.contender import BenchmarkRequest, Program, Source, TimedAnswer
+from hamburger_edge.benchmarks.requests.prompts import BenchmarkPrompt
 from hamburger_edge.benchmarks.requests.request_plan import RequestPlan, pairs
-from hamburger_edge.benchmarks.requests.request_report import Answered, RequestReport, result
+from hamburger_edge.benchmarks.requests.request_report import CheckedAnswer, RequestReport, result
 from hamburger_edge.benchmarks.speed.interleave import all_ratios
 from hamburger_edge.benchmarks.speed.running import Measured, Running, Start, start
 from hamburger_edge.chat.tokenizer import Tokenizer
@@ -26,8 +26,8 @@ class RequestBench:
         self,
         source: Source,
         plan: RequestPlan,
-        prompts: Sequence[Prompt],
-        requests: Sequence[Request],  # the prompts, as token ids
+        prompts: Sequence[BenchmarkPrompt],
+        requests: Sequence[BenchmarkRequest],  # the prompts, as token ids
         tokenizer: Tokenizer,
         *,
         progress: Progress = no_progress,
@@ -73,12 +73,12 @@ class RequestBench:
         answer: TimedAnswer = process.ask("answer", self.requests[number % len(self.requests)], variant)
         return answer
 
-    def _judge(self, number: int, timed: TimedAnswer) -> Answered:
+    def _judge(self, number: int, timed: TimedAnswer) -> CheckedAnswer:
         """Decode and check an answer. A truncated answer gets no special treatment."""
         index = number % len(self.requests)
         ids = [token for token in timed.tokens if token not in self.requests[index].eos_ids]
         text, expected = self.tokenizer.decode(ids), self.prompts[index].answer
-        return Answered(
+        return CheckedAnswer(
             index,
             timed,
             text,

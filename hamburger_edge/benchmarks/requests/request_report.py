@@ -38,7 +38,7 @@ RATIOS = {
 
 
 @dataclass(frozen=True)
-class Answered:
+class CheckedAnswer:
     """A timed answer with its text and its checks."""
 
     prompt: int  # index
@@ -75,7 +75,7 @@ class RequestReport:
 
 
 def result(
-    name: str, answers: Sequence[Answered], facts: Facts, usage: tuple[float, float | None]
+    name: str, answers: Sequence[CheckedAnswer], facts: Facts, usage: tuple[float, float | None]
 ) -> dict[str, Any]:
     """Return one result row. `usage`: load time in seconds, peak memory in MB."""
     timed = [each.timed for each in answers]

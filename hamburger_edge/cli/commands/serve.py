@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> None:
-    from hamburger_edge.serve.application import Log
+    from hamburger_edge.serve.application import RequestLog
     from hamburger_edge.serve.browser import NOTHING, InBrowser
     from hamburger_edge.serve.jobs import MOST_WAITING
     from hamburger_edge.serve.pool import Pool
-    from hamburger_edge.serve.requests import Limits
+    from hamburger_edge.serve.requests import RequestLimits
     from hamburger_edge.serve.server import Server, listen
     from hamburger_edge.serve.suggestions import suggestions
 
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     workers = whole_in("--workers", options.workers, 1, 64)
     queue = whole_in("--queue", options.queue, 0, MOST_WAITING)
     sessions = whole_in("--sessions", options.sessions, 0, 10_000)
-    limits = Limits(
+    limits = RequestLimits(
         body=whole_in("--max-body", options.max_body, 1024, 1 << 30),
         answer_seconds=number_in("--timeout", options.timeout, 1, 86_400),
     )
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> None:
         try:
             host = f"[{options.host}]" if ":" in options.host else options.host
             where = f"{', '.join(pool.served)} at http://{host}:{listening.getsockname()[1]}"
-            log = Log(prompts=options.log_prompts)
+            log = RequestLog(prompts=options.log_prompts)
             server = Server(
                 pool,
                 access,

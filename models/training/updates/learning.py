@@ -17,7 +17,7 @@ from hamburger_edge.models.training.updates.processes import Processes
 
 
 @dataclass
-class Step:
+class StepResult:
     """The result of a step, of all processes together."""
 
     results: dict[str, Tensor] = field(default_factory=dict)  # metrics: [sum, count] each
@@ -34,12 +34,12 @@ class Learner:
     autocast: Callable[[], AbstractContextManager[Any]]
     clip: float
 
-    def step(self, batches: Iterable[TrainingBatch], count: int) -> Step:
+    def step(self, batches: Iterable[TrainingBatch], count: int) -> StepResult:
         """Learn from the mean loss of `count` batches in each process.
 
         If it is not finite nothing is learned: it would stay in weights, moments and means for good.
         """
-        done = Step()
+        done = StepResult()
         self._forget()
         for number, batch in enumerate(batches):
             last = number + 1 == count
@@ -49,7 +49,7 @@ class Learner:
                 loss = results.pop("loss")
                 if self.processes.any(not torch.isfinite(loss)):
                     self._forget()
-                    return Step(fault=f"the loss is {loss.item()}")
+                    return StepResult(fault=f"the loss is {loss.item()}")
                 (loss / count).backward()
             for name, pair in results.items():
                 done.results[name] = done.results[name] + pair if name in done.results else pair
@@ -58,15 +58,15 @@ class Learner:
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         if self.processes.any(not torch.isfinite(norm)):
             self._forget()
-            return Step(fault=f"the gradient's norm is {norm.item()}")
+            return StepResult(fault=f"the gradient's norm is {norm.item()}")
         for optimizer in self.optimizers:
             optimizer.step()
         return self._together(done)
 
-    def _together(self, done: Step) -> Step:
+    def _together(self, done: StepResult) -> StepResult:
         tokens = torch.tensor([float(done.tokens), 0.0], device=self.processes.device)
         total = self.processes.summed({**done.results, "tokens": tokens})
-        return Step(tokens=int(total.pop("tokens")[0]), results=total)
+        return StepResult(tokens=int(total.pop("tokens")[0]), results=total)
 
     def _forget(self) -> None:
         for parameter in self.objective.parameters():

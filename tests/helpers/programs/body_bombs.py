@@ -7,7 +7,7 @@ import resource
 
 from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.serve.fields import RefusedError, decoded
-from hamburger_edge.serve.requests import Limits, read_chat
+from hamburger_edge.serve.requests import RequestLimits, read_chat
 
 SECONDS = 30  # of one core, for all of them
 PAIRS = ",".join(f'"{number}":0' for number in range(130_000))
@@ -22,7 +22,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     for body in BOMBS.values():
         try:
-            read_chat(decoded(body.encode()), lambda _: UNMEASURED, Limits())
+            read_chat(decoded(body.encode()), lambda _: UNMEASURED, RequestLimits())
             print("taken")
         except RefusedError as refused:
             print(refused.message)

@@ -17,7 +17,7 @@ pytest.importorskip("jsonschema")
 import jsonschema
 
 import hamburger_edge.cli.main as cli
-from hamburger_edge.benchmarks.contender import Facts, Request, Source
+from hamburger_edge.benchmarks.contender import BenchmarkRequest, Facts, Source
 from hamburger_edge.benchmarks.peers.programs import PEERS
 from hamburger_edge.benchmarks.requests.our_answers import AnsweringModel
 from hamburger_edge.loading import load
@@ -45,10 +45,10 @@ def model(source: Source) -> Iterator[Model]:
         yield model
 
 
-def request_of(model: Model, question: str, schema: Any = None, most: int = 100) -> Request:
+def request_of(model: Model, question: str, schema: Any = None, most: int = 100) -> BenchmarkRequest:
     prompt = model.tokenizer.encode_parts(model.template.first_turn(question))
     text = None if schema is None else json.dumps(schema)
-    return Request(tuple(prompt), most, model.info.eos_ids, text)
+    return BenchmarkRequest(tuple(prompt), most, model.info.eos_ids, text)
 
 
 def text_of(model: Model, tokens: tuple[int, ...]) -> str:

@@ -99,10 +99,10 @@ def test_folder_and_built_in_name_load_the_same_model(model: HamburgerForCausalL
 
 
 def test_saved_model_is_complete_and_loads_everywhere(toy: Path, tmp_path: Path) -> None:
-    """It keeps the recommended mode and the calibration text."""
+    """It keeps the recommended mode, the constraint and the calibration text."""
     tuned, folder = Path(shutil.copytree(toy, tmp_path / "tuned")), tmp_path / "saved"
     recommended = {"mode": "verify", "confidence": 0.6}
-    write_into(tuned, recommended=recommended)
+    write_into(tuned, recommended=recommended, edits_prompt=True)
     text = [CalibrationExample("Play jazz", "Jazz it is.")]
     write_calibration(tuned / CALIBRATION, text)
     model, tokenizer = HamburgerForCausalLM.from_pretrained(tuned), HamburgerTokenizer.from_pretrained(tuned)
@@ -120,7 +120,7 @@ def test_saved_model_is_complete_and_loads_everywhere(toy: Path, tmp_path: Path)
     same_weights(load_checkpoint(folder).model, model.hamburger)  # as `export` loads it
     assert (folder / "tokenizer.json").read_bytes() == (toy / "tokenizer.json").read_bytes()
     manifest = json.loads((folder / "hamburger.json").read_text())
-    assert manifest["recommended"] == recommended
+    assert (manifest["recommended"], manifest["edits_prompt"]) == (recommended, True)
     assert read_calibration(folder / CALIBRATION) == text
     card = (folder / "README.md").read_text()
     assert "license: apache-2.0" in card
@@ -270,6 +270,22 @@ def test_logits_processors_constrain_every_token(mode: str, toy_model: Hamburger
     assert all(
         token in (9, 13 + index) for index, token in enumerate(answer_tokens(toy_model, SHORT, **options))
     )
+
+
+def test_answer_of_a_correcting_model_edits_its_prompt(toy: Path, tmp_path: Path) -> None:
+    """A regression: `generate` ignored the constraint of the checkpoint."""
+    corrector = Path(shutil.copytree(toy, tmp_path / "corrector"))
+    write_into(corrector, edits_prompt=True)
+    prompt = torch.tensor([list(range(40, 52))])
+    generated = answer_tokens(
+        HamburgerForCausalLM.from_pretrained(corrector), prompt, max_new_tokens=6, mode="plain"
+    )
+    with hamburger_edge.load(corrector, backend="torch") as model:
+        assert model.generate(prompt[0].tolist(), max_tokens=6, mode="plain").tokens == generated
+    unconstrained = answer_tokens(
+        HamburgerForCausalLM.from_pretrained(toy), prompt, max_new_tokens=6, mode="plain"
+    )
+    assert generated != unconstrained
 
 
 @pytest.mark.parametrize("mode", ["merge", "hybrid", "verify"])

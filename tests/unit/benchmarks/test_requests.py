@@ -13,10 +13,10 @@ import pytest
 from helpers.bench_contender import Known, source
 from helpers.places import ROOT
 
-from hamburger_edge.benchmarks.contender import Program, Request, TimedAnswer
+from hamburger_edge.benchmarks.contender import BenchmarkRequest, Program, TimedAnswer
 from hamburger_edge.benchmarks.peers.llama_grammar import with_layout
 from hamburger_edge.benchmarks.requests import request_report as request_report
-from hamburger_edge.benchmarks.requests.prompts import Prompt, read_prompts, requests
+from hamburger_edge.benchmarks.requests.prompts import BenchmarkPrompt, read_prompts, requests
 from hamburger_edge.benchmarks.requests.request_bench import RequestBench
 from hamburger_edge.benchmarks.requests.request_plan import RequestPlan, pairs, setting
 from hamburger_edge.chat.template import ChatTemplate
@@ -38,7 +38,7 @@ def test_prompts_are_read_with_answer_and_system_text(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     given = '{"prompt": "a", "answer": "", "system": "s"}\n{"prompt": "b"}\n'
     path.write_text(given)
-    assert read_prompts(path) == [Prompt("a", "", "s"), Prompt("b")]
+    assert read_prompts(path) == [BenchmarkPrompt("a", "", "s"), BenchmarkPrompt("b")]
     for line, message in {
         '{"answer": "a"}': "prompt must be a text, got None",
         '{"prompt": "a", "answer": {"b": 1}}': "answer must be a text, got {'b': 1}",
@@ -96,7 +96,7 @@ class Answering(Known):
     def __init__(self, tokens: list[int], ms: float, calls: int, log: list[Any]) -> None:
         self.tokens, self.ms, self.calls, self.log = tuple(tokens), ms, calls, log
 
-    def ask(self, method: str, request: Request, variant: str) -> TimedAnswer:
+    def ask(self, method: str, request: BenchmarkRequest, variant: str) -> TimedAnswer:
         assert method == "answer"
         if self.ms < 0:
             raise HamburgerError("it fell over")
@@ -111,7 +111,11 @@ class Answering(Known):
 def test_all_contenders_answer_each_request_alternately(tokenizer: Tokenizer) -> None:
     """And one that fails is skipped."""
     pytest.importorskip("jsonschema")
-    prompts = [Prompt("one", '{"n": 7}'), Prompt("two", "something else"), Prompt("three")]
+    prompts = [
+        BenchmarkPrompt("one", '{"n": 7}'),
+        BenchmarkPrompt("two", "something else"),
+        BenchmarkPrompt("three"),
+    ]
     plan = RequestPlan(schema=SCHEMA, only=("onnx@merge-0.8+split", "onnx@plain+single", "genai", "lost"))
     template = ChatTemplate.preset("chatml")
     asked = requests(prompts, tokenizer, template, most=20, eos_ids=(EOS,), schema=plan.schema)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helpers.home_tools import CATALOGUE, LIGHT, STRING, TOOLS, described, function
 
-from hamburger_edge.calls.catalogue import Limits, read_catalogue, read_catalogue_file
+from hamburger_edge.calls.catalogue import CallLimits, read_catalogue, read_catalogue_file
 from hamburger_edge.calls.compact_form import checked_calls
 from hamburger_edge.errors import InputError
 
@@ -144,7 +144,7 @@ def test_call_that_does_not_fit_its_tool_is_refused_at_its_place(call: dict[str,
 
 
 def test_limits_keep_tools_and_values() -> None:
-    limits = Limits.of({"names": {"area": ["Kitchen", "Hall"]}, "tools": ["TurnOn"]})
+    limits = CallLimits.of({"names": {"area": ["Kitchen", "Hall"]}, "tools": ["TurnOn"]})
     [tool] = CATALOGUE.limited(limits).tools
     assert tool.parameters[0].choices == {
         "hall": "Hall",
@@ -153,7 +153,7 @@ def test_limits_keep_tools_and_values() -> None:
         "Hall": "Hall",
     }
     assert tool.parameters[1] == CATALOGUE.tools[0].parameters[1]
-    assert Limits.of(limits.to_json()) == limits
+    assert CallLimits.of(limits.to_json()) == limits
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_limits_keep_tools_and_values() -> None:
 )
 def test_limits_outside_the_catalogue_are_refused(limits: dict[str, Any], error: str) -> None:
     with pytest.raises(InputError, match=error):
-        CATALOGUE.limited(Limits.of(limits))
+        CATALOGUE.limited(CallLimits.of(limits))
 
 
 def test_limit_names_the_text_of_an_object_by_its_path() -> None:
@@ -178,6 +178,6 @@ def test_limit_names_the_text_of_an_object_by_its_path() -> None:
 
 
 def test_name_of_a_tool_limits_only_its_argument() -> None:
-    limited = CATALOGUE.limited(Limits.of({"names": {"TurnOn.area": ["Kitchen"]}}))
+    limited = CATALOGUE.limited(CallLimits.of({"names": {"TurnOn.area": ["Kitchen"]}}))
     assert limited.tools[0].parameters[0].kind == "choice"
     assert limited.tools[2] == read_catalogue(TOOLS).tools[2]

@@ -8,7 +8,7 @@ import pytest
 from helpers.home_tools import CATALOGUE, LIGHT, calls
 from hypothesis import given, settings
 
-from hamburger_edge.calls.catalogue import Limits
+from hamburger_edge.calls.catalogue import CallLimits
 from hamburger_edge.calls.compact_form import checked_calls, encode, parse
 from hamburger_edge.errors import InputError
 
@@ -62,7 +62,7 @@ def test_text_has_the_fewest_marks(given: list[dict[str, Any]], text: str) -> No
 
 
 def test_allowed_name_is_returned_as_listed() -> None:
-    limited = CATALOGUE.limited(Limits.of({"names": {"area": ["Kids Room"]}}))
+    limited = CATALOGUE.limited(CallLimits.of({"names": {"area": ["Kids Room"]}}))
     assert parse("TurnOn area kids room", limited) == parse("TurnOn area Kids Room", limited)
     assert parse("TurnOn area kids room", limited)[0].arguments == {"area": "Kids Room"}
 

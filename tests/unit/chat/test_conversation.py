@@ -45,6 +45,18 @@ def test_turns_continue_one_text(model: Model, tokenizer: Tokenizer) -> None:
     assert [message.text for message in chat.messages[::2]] == turns
 
 
+def test_answer_ends_at_the_given_end_tokens_instead_of_the_model_s(model: Model) -> None:
+    model.backend.eos_rate = 0.0
+    inference, settings = model.inference, Settings.of({"mode": "plain", "max_tokens": 8})
+    prompt = inference.prompt_groups([5, 6, 7])
+    whole = inference.answer(prompt, settings).result()
+    assert whole.finish_reason == "length"
+    newest = whole.tokens[3]
+    ended = inference.answer(prompt, settings, eos_ids=(newest,)).result()
+    assert (ended.tokens, ended.finish_reason) == (whole.tokens[: whole.tokens.index(newest) + 1], "eos")
+    assert inference.answer(prompt, settings).result().tokens == whole.tokens
+
+
 def test_answers_keep_their_merged_slots(model: Model) -> None:
     model.backend.p_stop, model.backend.eos_rate = 0.0, 0.0
     chat = model.chat(max_tokens=40)

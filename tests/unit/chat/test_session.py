@@ -28,7 +28,7 @@ OPTIONS: dict[str, Any] = {
     "stop": ["zq"],
     "max_tokens": np.int32(25),
 }
-ANY = session_file.Limits(1 << 24, 1 << 24)
+ANY = session_file.SessionLimits(1 << 24, 1 << 24)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hamburger_edge.evaluation.certainty_report import (
     Answered,
     Bin,
     CertaintyReport,
-    Scored,
+    ScoredAnswers,
     area_under_curve,
     calibration_error,
     reliability,
@@ -18,7 +18,10 @@ from hamburger_edge.loop.certainty import Certainty
 CERTAINTIES = (0.9, 0.8, 0.8, 0.3)
 RIGHT = (True, True, False, False)
 REPORT = CertaintyReport(
-    Certainty(1, 1), Scored(CERTAINTIES, RIGHT), Scored(CERTAINTIES, RIGHT), (0.85, 0.1, 0.0, 0.0)
+    Certainty(1, 1),
+    ScoredAnswers(CERTAINTIES, RIGHT),
+    ScoredAnswers(CERTAINTIES, RIGHT),
+    (0.85, 0.1, 0.0, 0.0),
 )
 
 
@@ -34,11 +37,11 @@ def test_reliability_has_a_bin_for_each_tenth_with_answers() -> None:
 
 
 def test_threshold_is_the_lowest_that_reaches_the_share() -> None:
-    scored = Scored((0.99996, 0.8, 0.7, 0.3), (True, True, False, True))
+    scored = ScoredAnswers((0.99996, 0.8, 0.7, 0.3), (True, True, False, True))
     assert scored.threshold(0.5) == 0.3
     assert scored.threshold(1.0) == 0.8
     assert scored.above(0.8) == (0.5, 1.0)
-    assert Scored((0.9, 0.5), (False, True)).threshold(0.9) is None
+    assert ScoredAnswers((0.9, 0.5), (False, True)).threshold(0.9) is None
 
 
 def test_table_has_the_share_of_off_topic_sentences_that_pass() -> None:
@@ -55,5 +58,5 @@ def test_table_has_the_share_of_off_topic_sentences_that_pass() -> None:
 def test_figures_of_few_prompts_are_called_noise() -> None:
     assert "warning: 4 prompts fit the certainty and 4 judge it" in REPORT.text()
     assert "figures are noise" in REPORT.markdown()
-    many = Scored(CERTAINTIES * 25, RIGHT * 25)
+    many = ScoredAnswers(CERTAINTIES * 25, RIGHT * 25)
     assert "noise" not in CertaintyReport(Certainty(1, 1), many, many).text()

@@ -12,7 +12,7 @@ from hamburger_edge.errors import CheckpointError
 from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm
 from hamburger_edge.export.quantization.folds import READERS, Folds, exponents_of
 from hamburger_edge.export.quantization.input_ranges import HEAD, InputRanges
-from hamburger_edge.export.quantization.int8_columns import Origin, quantize_columns, quantize_table
+from hamburger_edge.export.quantization.int8_columns import WeightOrigin, quantize_columns, quantize_table
 from hamburger_edge.models.architecture.llama import WholeSequence
 
 
@@ -37,20 +37,21 @@ def test_stored_forms_equal_the_quantized_weights() -> None:
     weight = weights(9000, 16)
     values, scales = quantize_columns(weight.numpy())
     wanted = torch.from_numpy((values * scales).T)
-    whole = ColumnForm.of(weight, Origin("w"), 2.0)
+    whole = ColumnForm.of(weight, WeightOrigin("w"), 2.0)
     assert [len(each) for _, each in whole.tiles] == [4160, 4160, 680]
     assert torch.equal(whole.dense(), wanted)
     parts = [
-        ColumnForm.of(part, Origin(name), 2.0) for name, part in zip("ab", weight.split(4500), strict=True)
+        ColumnForm.of(part, WeightOrigin(name), 2.0)
+        for name, part in zip("ab", weight.split(4500), strict=True)
     ]
     ahead = parts[0].followed_by(parts[1])
     assert torch.equal(ahead.first(4500).dense(), wanted[:4500])
     for both in (ahead, parts[0].joined(parts[1:])):
         assert torch.equal(both.dense(), wanted)
         assert [origin.weight for origin in both.origins] == ["a", "b"]
-    assert not parts[0].joins(ColumnForm.of(weight[:9], Origin("c"), "row"))  # rounded otherwise
+    assert not parts[0].joins(ColumnForm.of(weight[:9], WeightOrigin("c"), "row"))  # rounded otherwise
     ids = torch.tensor([[5, 8999]])
-    table = TableForm(weight, Origin("w"))
+    table = TableForm(weight, WeightOrigin("w"))
     assert torch.equal(table.rows(ids), table.dense()[ids])
 
 

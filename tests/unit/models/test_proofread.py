@@ -9,7 +9,7 @@ import pytest
 from hamburger_edge.models.zoo.proofread.making.generate import (
     CLEAN,
     COMMON,
-    Vocabulary,
+    MisspellingVocabulary,
     vocabulary_of,
     with_mistakes,
     with_other_names,
@@ -20,11 +20,11 @@ COMMON_WORDS = "yesterday paid to because the did didn't work whether weather th
 
 
 @pytest.fixture(scope="module")
-def vocabulary() -> Vocabulary:
+def vocabulary() -> MisspellingVocabulary:
     return vocabulary_of([*[COMMON_WORDS] * COMMON, "ukulele wrok"], ["becuase->because", "theri->their"])
 
 
-def test_mistakes_spare_names_numbers_and_rare_words(vocabulary: Vocabulary) -> None:
+def test_mistakes_spare_names_numbers_and_rare_words(vocabulary: MisspellingVocabulary) -> None:
     prompts = [with_mistakes(TEXT, vocabulary, Random(seed)) for seed in range(600)]
     assert abs(prompts.count(TEXT) / len(prompts) - CLEAN) < 0.1
     for word in ("Dexter", "$55", "Ann", "O'Hara", "ukulele"):
@@ -34,7 +34,7 @@ def test_mistakes_spare_names_numbers_and_rare_words(vocabulary: Vocabulary) -> 
     assert not any("wrok" in prompt for prompt in prompts)  # a word of the texts
 
 
-def test_words_are_confused_only_beside_their_neighbours(vocabulary: Vocabulary) -> None:
+def test_words_are_confused_only_beside_their_neighbours(vocabulary: MisspellingVocabulary) -> None:
     before_verb, elsewhere = (
         " ".join(with_mistakes(text, vocabulary, Random(seed)) for seed in range(200))
         for text in ("There is room.", "Put it there.")

@@ -19,11 +19,11 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
 from hamburger_edge.serve import bodies
 from hamburger_edge.serve.gate import Access, Gate, is_local, read_keys
-from hamburger_edge.serve.requests import Limits
+from hamburger_edge.serve.requests import RequestLimits
 
 KEY = "a-key-of-many-characters"
 FRIEND = "https://friend.example"
-SMALL = Limits(body=2000, body_seconds=0.5)
+SMALL = RequestLimits(body=2000, body_seconds=0.5)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from helpers.serving import question
 from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.serve.fields import RefusedError
 from hamburger_edge.serve.jobs import FairQueue, Job
-from hamburger_edge.serve.requests import Limits, read_chat
+from hamburger_edge.serve.requests import RequestLimits, read_chat
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def job() -> Callable[[str], Job]:
 
     async def make(name: str) -> Job:
         client, _, user = name.partition("/")
-        asked = read_chat(question(user=user or None), lambda _: UNMEASURED, Limits())
+        asked = read_chat(question(user=user or None), lambda _: UNMEASURED, RequestLimits())
         return Job(asked, "", client)
 
     return lambda client: asyncio.run(make(client))

@@ -16,16 +16,16 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
 from hamburger_edge.serve.answers import encoded, error
 from hamburger_edge.serve.fields import RefusedError, decoded
-from hamburger_edge.serve.requests import Asked, Limits, read_chat, read_completion
+from hamburger_edge.serve.requests import Asked, RequestLimits, read_chat, read_completion
 from hamburger_edge.structured.grammar import Grammars
 
 
 def chat(recommended: Recommended | None = None, **fields: Any) -> Asked:
-    return read_chat(question(**fields), lambda _: recommended or UNMEASURED, Limits())
+    return read_chat(question(**fields), lambda _: recommended or UNMEASURED, RequestLimits())
 
 
 def completion(**fields: Any) -> Asked:
-    return read_completion({"prompt": "Once", **fields}, lambda _: UNMEASURED, Limits())
+    return read_completion({"prompt": "Once", **fields}, lambda _: UNMEASURED, RequestLimits())
 
 
 def user(text: Any) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import RuntimeFailureError
 from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.model import Model
-from hamburger_edge.serve.application import Log
+from hamburger_edge.serve.application import RequestLog
 from hamburger_edge.serve.conversations import Conversations, Kept
 from hamburger_edge.serve.gate import Access
-from hamburger_edge.serve.requests import Limits
+from hamburger_edge.serve.requests import RequestLimits
 
 KEYS = [b"a-key-of-many-characters", b"another-key-altogether"]
 
@@ -268,7 +268,7 @@ def test_turns_are_taken_by_key_then_user(gated: Gated) -> None:
 
 
 def test_slow_answer_gives_504(gated: Gated) -> None:
-    with serving(lambda: gated.model, limits=Limits(answer_seconds=0.3)) as running:
+    with serving(lambda: gated.model, limits=RequestLimits(answer_seconds=0.3)) as running:
         threading.Timer(0.6, gated.let, (1000,)).start()
         assert running.ask(max_tokens=400).status_code == 504
 
@@ -315,7 +315,7 @@ def test_prompts_are_logged_and_kept_only_on_request(
     tokenizer: Tokenizer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for prompts in (False, True):
-        with serving(lambda: toy_model(tokenizer), log=Log(prompts=prompts), sessions=0) as running:
+        with serving(lambda: toy_model(tokenizer), log=RequestLog(prompts=prompts), sessions=0) as running:
             running.ask("a secret")
             assert sum(running.pool.gauges()["sessions_bytes"].values()) == 0
         said = capfd.readouterr().err

@@ -92,7 +92,7 @@ def test_an_answer_without_max_tokens_takes_its_length_from_the_text_that_it_edi
 
     def length(source: Sampler, **decoding: Any) -> int:
         text = CachedText(ScriptedBackend())
-        more: dict[str, Any] = {"words": None, "stats": Stats(), "cancel": Flag()}
+        more: dict[str, Any] = {"words": None, "stats": Stats(), "cancel": Flag(), "eos_ids": ()}
         return AnswerRun(text, Decoding(**decoding), source, [5], **more).max_tokens
 
     editing = sampler()

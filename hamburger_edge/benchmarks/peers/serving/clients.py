@@ -20,7 +20,7 @@ Messages = list[dict[str, str]]
 
 
 @dataclass(frozen=True)
-class Answered:
+class ClientAnswer:
     first_s: float  # from the start to the first text
     whole_s: float
     text: str
@@ -34,7 +34,7 @@ class Burst:
     first_s: tuple[float, ...]  # of each request
 
 
-def ask(port: int, messages: Messages, fields: Mapping[str, Any]) -> Answered:
+def ask(port: int, messages: Messages, fields: Mapping[str, Any]) -> ClientAnswer:
     body = json.dumps({"messages": messages, "stream": True, "temperature": 0, **fields})
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     began = perf_counter()
@@ -60,12 +60,12 @@ def ask(port: int, messages: Messages, fields: Mapping[str, Any]) -> Answered:
     end = perf_counter()
     if finish != "length":  # requests per second are comparable only at equal length
         raise HamburgerError(f"an answer ended by {finish} after {len(text)} characters: it was to be longer")
-    return Answered((first or end) - began, end - began, text)
+    return ClientAnswer((first or end) - began, end - began, text)
 
 
 def burst(port: int, asked: Sequence[Sequence[Messages]], fields: Mapping[str, Any]) -> Burst:
     """Run one parallel client per list of requests."""
-    answers: list[Answered] = []
+    answers: list[ClientAnswer] = []
     failed: list[Exception] = []
 
     def client(requests: Sequence[Messages]) -> None:
@@ -91,7 +91,7 @@ def alternate(
 ) -> Burst:
     """Alternate between conversations, one turn each. First turns, which no cache can hold, do not count."""
     talks = [list(messages) for messages in beginnings]
-    counted: list[Answered] = []
+    counted: list[ClientAnswer] = []
     for number, text in enumerate(turns):
         for messages in talks:
             messages.append({"role": "user", "content": text})

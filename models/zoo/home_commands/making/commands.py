@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from hamburger_edge.models.zoo.home_commands.making.off_topic import OffTopic
-from hamburger_edge.models.zoo.home_commands.making.sampler import Piece, Sampler
+from hamburger_edge.models.zoo.home_commands.making.off_topic import OffTopicSentences
+from hamburger_edge.models.zoo.home_commands.making.sampler import SentencePart, SentenceSampler
 from hamburger_edge.models.zoo.home_commands.making.spoken import FREE_TEXT, spoken, written
 from hamburger_edge.models.zoo.home_commands.making.templates import Template, Templates
 from hamburger_edge.models.zoo.home_commands.making.tools import tools
@@ -53,7 +53,9 @@ QUESTION = re.compile(
 
 
 class Commands:
-    def __init__(self, templates: Templates, sampler: Sampler, off_topic: OffTopic, seed: int = 0):
+    def __init__(
+        self, templates: Templates, sampler: SentenceSampler, off_topic: OffTopicSentences, seed: int = 0
+    ):
         self.templates, self.sampler, self.off_topic, self.seed = templates, sampler, off_topic, seed
         self.order = {
             tool["function"]["name"]: list(tool["function"]["parameters"]["properties"])
@@ -99,12 +101,14 @@ class Commands:
             silent = {"HassNevermind", "HassRespond"} & {first.intent, second.intent}
             if not silent and one[-1].slot not in FREE_TEXT and "conversation_command" not in slots(two):
                 break
-        one, two = spoken(one, draw), [Piece(draw.choice(JOINTS)), *two]
+        one, two = spoken(one, draw), [SentencePart(draw.choice(JOINTS)), *two]
         return self.finished(
             [(first.intent, first.slots), (second.intent, second.slots)], [one, two], [(0,), (1,)], draw
         )
 
-    def two_rooms(self, template: Template, pieces: list[Piece], draw: Random) -> dict[str, Any] | None:
+    def two_rooms(
+        self, template: Template, pieces: list[SentencePart], draw: Random
+    ) -> dict[str, Any] | None:
         """Say a command of two rooms or two devices: a call each."""
         if template.intent == "HassGetState" or "timer" in template.intent.lower():
             return None
@@ -125,7 +129,7 @@ class Commands:
         head = (template.intent, template.slots)
         return self.finished(
             [head, head],
-            [pieces[:place], [piece], [Piece(joint)], others[:1], pieces[place + 1 :]],
+            [pieces[:place], [piece], [SentencePart(joint)], others[:1], pieces[place + 1 :]],
             [(0, 1), (0,), (), (1,), (0, 1)],
             draw,
         )
@@ -133,7 +137,7 @@ class Commands:
     def finished(
         self,
         heads: Sequence[tuple[str, Mapping[str, Any]]],
-        parts: Sequence[list[Piece]],
+        parts: Sequence[list[SentencePart]],
         owners: Sequence[tuple[int, ...]],
         draw: Random,
     ) -> dict[str, Any]:
@@ -150,14 +154,14 @@ class Commands:
         ]
         return {"prompt": "".join(piece.text for piece in pieces), "calls": calls}
 
-    def call(self, intent: str, fixed: Mapping[str, Any], pieces: Sequence[Piece]) -> dict[str, Any]:
+    def call(self, intent: str, fixed: Mapping[str, Any], pieces: Sequence[SentencePart]) -> dict[str, Any]:
         values = dict(fixed) | {p.slot: p.text if p.value is None else p.value for p in pieces if p.slot}
         arguments = {name: values.pop(name) for name in self.order[intent] if name in values}
         assert not values, (intent, values)
         return {"name": intent, "arguments": arguments}
 
 
-def slots(pieces: Sequence[Piece]) -> set[str]:
+def slots(pieces: Sequence[SentencePart]) -> set[str]:
     return {piece.slot for piece in pieces}
 
 

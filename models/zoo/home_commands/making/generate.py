@@ -18,23 +18,23 @@ from typing import Any
 from hamburger_edge.models.zoo.home_commands.making.commands import Commands
 from hamburger_edge.models.zoo.home_commands.making.off_topic import (
     OTHER_TASKS,
-    OffTopic,
+    OffTopicSentences,
     everyday_sentences,
     spoken_commands,
 )
-from hamburger_edge.models.zoo.home_commands.making.sampler import Sampler
+from hamburger_edge.models.zoo.home_commands.making.sampler import SentenceSampler
 from hamburger_edge.models.zoo.home_commands.making.templates import read_templates
 from hamburger_edge.models.zoo.home_commands.making.tools import tools
-from hamburger_edge.models.zoo.home_commands.making.vocabulary import Vocabulary
+from hamburger_edge.models.zoo.home_commands.making.vocabulary import CommandVocabulary
 
 BY_HAND = Path(__file__).with_name("by-hand.jsonl")
 
 
 def make_commands(seed: int = 0, everyday: Sequence[str] = ()) -> Commands:
     templates, examples = read_templates(), spoken_commands()
-    sampler = Sampler(templates, Vocabulary(titles=titles(examples)))
+    sampler = SentenceSampler(templates, CommandVocabulary(titles=titles(examples)))
     others = [prompt for prompt, answer in examples if answer["intent"] in OTHER_TASKS]
-    return Commands(templates, sampler, OffTopic(sampler, others, everyday), seed)
+    return Commands(templates, sampler, OffTopicSentences(sampler, others, everyday), seed)
 
 
 def titles(examples: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:

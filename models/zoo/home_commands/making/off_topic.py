@@ -11,7 +11,7 @@ from random import Random
 
 from hassil.parse_expression import parse_sentence
 
-from hamburger_edge.models.zoo.home_commands.making.sampler import Sampler
+from hamburger_edge.models.zoo.home_commands.making.sampler import SentenceSampler
 from hamburger_edge.models.zoo.home_commands.making.spoken import written
 from hamburger_edge.models.zoo.home_commands.making.templates import Template
 
@@ -44,8 +44,8 @@ def spoken_commands() -> list[tuple[str, dict[str, str]]]:
     return [(row["prompt"], json.loads(row["answer"])) for row in rows]
 
 
-class OffTopic:
-    def __init__(self, sampler: Sampler, others: Sequence[str], everyday: Sequence[str] = ()):
+class OffTopicSentences:
+    def __init__(self, sampler: SentenceSampler, others: Sequence[str], everyday: Sequence[str] = ()):
         """`others`: commands for other tasks; `everyday`: sentences of people, left out if there are none."""
         lines = PHRASES.read_text("utf-8").splitlines()
         self.templates = [

@@ -21,8 +21,8 @@ from hassil.intents import RangeSlotList, TextSlotList
 
 from hamburger_edge.models.zoo.home_commands.making.templates import Template, Templates
 from hamburger_edge.models.zoo.home_commands.making.vocabulary import (
+    CommandVocabulary,
     Value,
-    Vocabulary,
     spoken_number,
     temperature,
 )
@@ -34,7 +34,7 @@ COMMANDS = ("HassTurnOn", "HassTurnOff", "HassLightSet", "HassMediaPause", "Hass
 
 
 @dataclass(frozen=True)
-class Piece:
+class SentencePart:
     """A part of a sentence: words, or the text of a slot's value."""
 
     text: str
@@ -46,11 +46,11 @@ class Piece:
         return bool(self.slot) and self.value is None
 
 
-class Sampler:
-    def __init__(self, templates: Templates, vocabulary: Vocabulary):
+class SentenceSampler:
+    def __init__(self, templates: Templates, vocabulary: CommandVocabulary):
         self.templates, self.vocabulary = templates, vocabulary
 
-    def pieces(self, template: Template, draw: Random) -> list[Piece]:
+    def pieces(self, template: Template, draw: Random) -> list[SentencePart]:
         """Return the pieces of a sentence, with single spaces. A device is in one room at most."""
         while True:
             pieces = tidied(list(self.expand(template.sentence.expression, template, draw)))
@@ -58,19 +58,19 @@ class Sampler:
             if not ("area" in texts and self.vocabulary.starts_with_room(texts.get("name", ""))):
                 return pieces
 
-    def expand(self, expression: Expression, template: Template, draw: Random) -> Iterator[Piece]:
+    def expand(self, expression: Expression, template: Template, draw: Random) -> Iterator[SentencePart]:
         match expression:
             case TextChunk():
-                yield Piece(expression.original_text)
+                yield SentencePart(expression.original_text)
             case Alternative():
                 spoken = [item for item in expression.items if not blank(item)]
                 if spoken and (len(spoken) == len(expression.items) or draw.random() < OPTIONAL):
                     yield from self.expand(draw.choice(spoken), template, draw)
             case Permutation():
                 for item in draw.sample(expression.items, len(expression.items)):
-                    yield Piece(" ")
+                    yield SentencePart(" ")
                     yield from self.expand(item, template, draw)
-                yield Piece(" ")
+                yield SentencePart(" ")
             case Group():
                 for item in expression.items:
                     yield from self.expand(item, template, draw)
@@ -78,7 +78,7 @@ class Sampler:
                 yield from self.expand(self.templates.rules[expression.rule_name].expression, template, draw)
             case ListReference():
                 value = self.value(expression.list_name, template, draw)
-                yield Piece(value.text, expression.slot_name, value.value)
+                yield SentencePart(value.text, expression.slot_name, value.value)
 
     def value(self, name: str, template: Template, draw: Random) -> Value:
         if name in ("timer_command", "command"):
@@ -118,18 +118,18 @@ def blank(expression: Expression) -> bool:
     return isinstance(expression, TextChunk) and not expression.text.strip()
 
 
-def tidied(pieces: list[Piece]) -> list[Piece]:
+def tidied(pieces: list[SentencePart]) -> list[SentencePart]:
     """Join words between values, and leave one space where there were several."""
-    joined: list[Piece] = []
+    joined: list[SentencePart] = []
     for piece in pieces:
         if joined and not piece.slot and not joined[-1].slot:
-            joined[-1] = Piece(joined[-1].text + piece.text)
+            joined[-1] = SentencePart(joined[-1].text + piece.text)
         else:
             joined.append(piece)
-    joined = [piece if piece.slot else Piece(re.sub(r"\s+", " ", piece.text)) for piece in joined]
+    joined = [piece if piece.slot else SentencePart(re.sub(r"\s+", " ", piece.text)) for piece in joined]
     for index, piece in enumerate(joined[1:]):
         if piece.copied and PROPER.match(piece.text) and not joined[index].slot:
-            joined[index] = Piece(ARTICLE.sub("", joined[index].text))
+            joined[index] = SentencePart(ARTICLE.sub("", joined[index].text))
     if joined and not joined[0].slot:
         joined[0] = replace(joined[0], text=joined[0].text.lstrip())
     if joined and not joined[-1].slot:

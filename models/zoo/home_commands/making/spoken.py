@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from hamburger_edge.models.zoo.home_commands.making.sampler import Piece
+from hamburger_edge.models.zoo.home_commands.making.sampler import SentencePart
 from hamburger_edge.models.zoo.home_commands.making.vocabulary import WORDS, read_lists
 
 LISTS = {
@@ -40,7 +40,7 @@ def neighbour(word: str, place: int, draw: Random) -> str:
 SLIPS: tuple[Callable[[str, int, Random], str], ...] = (dropped, doubled, swapped, neighbour)
 
 
-def spoken(pieces: list[Piece], draw: Random) -> list[Piece]:
+def spoken(pieces: list[SentencePart], draw: Random) -> list[SentencePart]:
     """Return the pieces of one command with politeness and hesitation."""
     text = "".join(piece.text for piece in pieces)
     before = []
@@ -50,15 +50,15 @@ def spoken(pieces: list[Piece], draw: Random) -> list[Piece]:
         before.append(draw.choice(LISTS["filler"]) + draw.choice((" ", " ", ", ")))
     if text.split(" ")[0].lower() in LISTS["verb"] and draw.random() < 0.3:
         before.append(draw.choice(LISTS["asked"]) + " ")
-    pieces = [*(Piece(words) for words in before), *pieces]
+    pieces = [*(SentencePart(words) for words in before), *pieces]
     if pieces[-1].slot not in FREE_TEXT and draw.random() < 0.14:
-        pieces.append(Piece(draw.choice((" ", " ", " ", ", ")) + draw.choice(LISTS["thanks"])))
+        pieces.append(SentencePart(draw.choice((" ", " ", " ", ", ")) + draw.choice(LISTS["thanks"])))
     if draw.random() < 0.05:
         pieces = hesitant(pieces, draw)
     return pieces
 
 
-def hesitant(pieces: list[Piece], draw: Random) -> list[Piece]:
+def hesitant(pieces: list[SentencePart], draw: Random) -> list[SentencePart]:
     """Insert a hesitation between two words outside the values."""
     places = [index for index, piece in enumerate(pieces) if not piece.slot and " " in piece.text.strip()]
     if not places:
@@ -69,7 +69,7 @@ def hesitant(pieces: list[Piece], draw: Random) -> list[Piece]:
     return [*pieces[:index], replace(pieces[index], text=" ".join(words)), *pieces[index + 1 :]]
 
 
-def mistyped(pieces: list[Piece], draw: Random) -> list[Piece]:
+def mistyped(pieces: list[SentencePart], draw: Random) -> list[SentencePart]:
     """Misspell one word of four letters or more outside the values, if there is one."""
     words = [
         (index, match)
@@ -86,7 +86,7 @@ def mistyped(pieces: list[Piece], draw: Random) -> list[Piece]:
     return [*pieces[:index], replace(pieces[index], text=text), *pieces[index + 1 :]]
 
 
-def written(pieces: list[Piece], draw: Random, question: bool) -> list[Piece]:
+def written(pieces: list[SentencePart], draw: Random, question: bool) -> list[SentencePart]:
     """Write a whole prompt: letter case, apostrophes, slips and the end mark."""
     if draw.random() < 0.09:
         pieces = mistyped(pieces, draw)
@@ -101,4 +101,4 @@ def written(pieces: list[Piece], draw: Random, question: bool) -> list[Piece]:
         first = pieces[0].text
         pieces = [replace(pieces[0], text=first[:1].upper() + first[1:]), *pieces[1:]]
     mark = draw.choice(("", "", "", "?" if question else ".", "?" if question else ".", "!"))
-    return [*pieces, Piece(mark)] if mark and form > 0.4 else pieces
+    return [*pieces, SentencePart(mark)] if mark and form > 0.4 else pieces

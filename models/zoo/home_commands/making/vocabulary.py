@@ -61,7 +61,7 @@ def spoken_number(number: float, draw: Random) -> str:
     return text.replace("-", " ") if draw.random() < 0.6 else text
 
 
-class Vocabulary:
+class CommandVocabulary:
     def __init__(self, titles: Sequence[str] = ()):
         """`titles`: names of songs, artists and films, beside those of vocabulary.txt."""
         self.lists, self.titles = read_lists(WORDS.read_text("utf-8")), titles

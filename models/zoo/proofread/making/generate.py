@@ -38,7 +38,7 @@ SYLLABLES = ("ba", "dra", "fen", "go", "hil", "ja", "kro", "li", "mun", "no", "p
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class MisspellingVocabulary:
     """Counts of lower-case words in the texts, and misspellings of words."""
 
     counts: Mapping[str, int]
@@ -55,7 +55,7 @@ class Site:
 
     words: Sequence[str]  # of the text, with their marks
     index: int
-    vocabulary: Vocabulary
+    vocabulary: MisspellingVocabulary
     draw: Random
 
     @property
@@ -203,7 +203,7 @@ MISTAKES: dict[Mistake, float] = {  # and how often each is made, relative to th
 }
 
 
-def with_mistakes(text: str, vocabulary: Vocabulary, draw: Random) -> str:
+def with_mistakes(text: str, vocabulary: MisspellingVocabulary, draw: Random) -> str:
     """Return the text as someone might type it."""
     words = text.split(" ")
     if draw.random() < CLEAN:
@@ -230,7 +230,7 @@ def with_other_names(text: str, draw: Random) -> str:
     return NAME.sub(name, text)
 
 
-def vocabulary_of(texts: Iterable[str], misspellings: Iterable[str]) -> Vocabulary:
+def vocabulary_of(texts: Iterable[str], misspellings: Iterable[str]) -> MisspellingVocabulary:
     """Count the words of the texts, and read lines of a dictionary of misspellings."""
     counts = Counter(re.findall(r"(?<![\w'])[a-z]+(?:'[a-z]+)?(?![\w'])", "\n".join(texts)))
     spellings: dict[str, list[str]] = {}
@@ -240,7 +240,7 @@ def vocabulary_of(texts: Iterable[str], misspellings: Iterable[str]) -> Vocabula
             spellings.setdefault(right, []).append(wrong)
     with open(FOLDER / "confusions.csv", encoding="utf-8", newline="") as file:
         confusions = [row[1:] for row in csv.reader(file)][1:]
-    return Vocabulary(counts, spellings, confusions)
+    return MisspellingVocabulary(counts, spellings, confusions)
 
 
 def main() -> None:
