@@ -32,7 +32,7 @@ from hamburger_edge.support.folders import copy_folder
 from hamburger_edge.support.strict import from_mapping, read_json
 from hamburger_edge.support.tables import pipes
 from hamburger_edge.support.tables import table as aligned
-from hamburger_edge.support.version import __version__
+from hamburger_edge.support.version import package_version
 from hamburger_edge.tuning.dataset import FEW
 from hamburger_edge.tuning.judging.baselines import Baseline, comparison, plain_score, unbeaten
 from hamburger_edge.tuning.judging.tool_scores import ToolScore, show_tool_scores, tool_scores, tool_table
@@ -187,7 +187,7 @@ def _inputs(tuned: Tuned) -> dict[str, Any]:
     recipe, task, checkpoint = tuned.recipe, tuned.task, tuned.checkpoint
     manifest = read_json(checkpoint / MANIFEST)
     inputs = {
-        "version": __version__,
+        "version": package_version(),
         "checkpoint": {
             **{
                 name: manifest.get(name)
