@@ -28,7 +28,7 @@ SECTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "Chat": ("send", "asend", "continue_answer", "configure", "reset", "save"),
         "ChatTemplate": ("preset", "first_turn", "next_turn"),
     },
-    "Calls": {"tools_of": (), "Catalogue": (), "Call": ()},
+    "Calls": {"tools_of": (), "answer_template": (), "Catalogue": (), "Call": ()},
     "Exporting": {"export_checkpoint": ()},
 }
 

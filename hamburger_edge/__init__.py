@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hamburger_edge.calls.catalogue import Catalogue
 from hamburger_edge.calls.compact_form import Call
-from hamburger_edge.calls.from_python import tools_of
+from hamburger_edge.calls.from_python import answer_template, tools_of
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.stream import Chunk, Result, Stream
 from hamburger_edge.chat.template import ChatTemplate
@@ -69,6 +69,7 @@ __all__ = [
     "Stream",
     "TopToken",
     "__version__",
+    "answer_template",
     "export_checkpoint",
     "load",
     "tools_of",

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from hamburger_edge.calls.catalogue import NO_TOOLS, Catalogue, Limits
 from hamburger_edge.calls.compact_form import Call, parse
-from hamburger_edge.calls.from_python import targets_of, typed
+from hamburger_edge.calls.from_python import plain, targets_of, typed
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.chat.inference import Inference, Messages, Prompt
 from hamburger_edge.chat.messages import read_messages
@@ -168,6 +168,22 @@ class Model:
         if not answer.complete:  # cancelled, or too few tokens for any answer
             return []
         return typed(parse(answer.text, catalogue, answer.certainty), targets)
+
+    def result_text(self, calls: Sequence[Call], results: Sequence[Any]) -> str:
+        """Return the answer to calls whose tools have run, a line for each call.
+
+        It is the filled answer template of each tool, else the result as text. `results` has the result of
+        each call: an object with the fields that the template names, its JSON, any other value of JSON, or
+        None.
+        """
+        if self.tools is None:
+            raise InputError(NO_TOOLS)
+        if len(calls) != len(results):
+            raise InputError(f"there are {len(calls)} calls and {len(results)} results: give one for each")
+        return "\n".join(
+            self.tools.tool(call.name, "calls").result_text(plain(call.arguments), plain(result))
+            for call, result in zip(calls, results, strict=True)
+        )
 
     def chat(
         self, system: str | None = None, *, messages: Messages | None = None, **options: Unpack[Options]

@@ -1,7 +1,8 @@
 """The tools of a model: names and parameters of the functions that its answers call.
 
 Tools come in OpenAI's form, {"type": "function", "function": {"name": ..., "parameters": ...}}, as
-{"name": ..., "parameters": ...} (also `inputSchema`), or as a JSON schema with a title.
+{"name": ..., "parameters": ...} (also `inputSchema`), or as a JSON schema with a title. Each may have an
+answer template, "answer", in the outer or in the inner object.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.calls.answer_template import AnswerTemplate, read_answer_template, value_text
 from hamburger_edge.calls.parameters import Parameter, read_parameters
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.strict import only_keys, read_json
@@ -29,6 +31,7 @@ class Tool:
     parameters: tuple[Parameter, ...]
     description: str = field(default="", compare=False)
     schema: Mapping[str, Any] = field(default_factory=dict, compare=False)  # of the arguments, as given
+    answer: AnswerTemplate | None = field(default=None, compare=False)
 
     @property
     def in_text(self) -> tuple[Parameter, ...]:
@@ -55,11 +58,18 @@ class Tool:
             checked[parameter.name] = parameter.checked(value, f"{where}.{parameter.name}")
         return checked
 
+    def result_text(self, arguments: Mapping[str, Any], result: Any) -> str:
+        """Return the answer to a call's result: the filled template, else the result as text."""
+        if self.answer is not None:
+            return self.answer.fill(self.name, arguments, result)
+        return "" if result is None else value_text(result)
+
     def to_json(self) -> dict[str, Any]:
-        """Return the tool in OpenAI's form."""
+        """Return the tool in OpenAI's form, with its answer template beside the function."""
         description = {"description": self.description} if self.description else {}
         function = {"name": self.name, **description, "parameters": dict(self.schema)}
-        return {"type": "function", "function": function}
+        answer = {} if self.answer is None else {"answer": self.answer.text}
+        return {"type": "function", "function": function, **answer}
 
 
 @dataclass(frozen=True)
@@ -167,6 +177,7 @@ def read_catalogue_file(path: Path) -> Catalogue:
 def _read_tool(item: Any, where: str) -> Tool:
     if not isinstance(item, Mapping):
         raise InputError(f"{where} must be an object, got {safe_repr(item)}")
+    outer = item
     if "function" in item:
         if item.get("type", "function") != "function":
             raise InputError(f"{where}: type must be function, got {safe_repr(item['type'])}")
@@ -177,12 +188,17 @@ def _read_tool(item: Any, where: str) -> Tool:
         schemas = [item[name] for name in _SCHEMA_NAMES if name in item]
         name, schema, description = item["name"], (schemas or [None])[0], item.get("description")
     else:
-        name, schema, description = item.get("title"), item, item.get("description")
+        name, description = item.get("title"), item.get("description")
+        schema = {keyword: part for keyword, part in item.items() if keyword != "answer"}
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(
             f"{where}: a tool's name must be 1 to 64 letters, digits, _ or -, got {safe_repr(name)}"
         )
     if description is not None and not isinstance(description, str):
         raise InputError(f"{where}: description must be a text, got {safe_repr(description)}")
-    parameters = read_parameters(schema, f"{where} {name}")
-    return Tool(name, parameters, description or "", dict(schema or {"type": "object", "properties": {}}))
+    place = f"{where} {name}"
+    parameters = read_parameters(schema, place)
+    text = outer.get("answer", item.get("answer"))
+    answer = None if text is None else read_answer_template(text, parameters, place)
+    schema = dict(schema or {"type": "object", "properties": {}})
+    return Tool(name, parameters, description or "", schema, answer)

@@ -4,6 +4,8 @@ def set_timer(minutes: int, label: str | None = None) -> None:
     \"""Start a kitchen timer.\"""
 
 catalogue = tools_of(my_tools)  # a module, or a list of functions and models
+
+`answer_template` gives a function or model the text that its results are shown in.
 """
 
 from __future__ import annotations
@@ -12,16 +14,18 @@ import enum
 import inspect
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from hamburger_edge.calls.catalogue import Catalogue, read_catalogue, read_catalogue_file
 from hamburger_edge.calls.compact_form import Call
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.values import safe_repr
 
+T = TypeVar("T")
+_TEMPLATE = "__answer_template__"  # attribute of a function or model
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
@@ -37,6 +41,20 @@ def read_tools_file(path: Path) -> Catalogue:
     except Exception as error:  # of the user's own code
         raise InputError(f"{path}: cannot be run ({type(error).__name__}: {error}): correct it") from error
     return tools_of(module)
+
+
+def answer_template(text: str) -> Callable[[T], T]:
+    """Give a function or Pydantic model a template of answers, as a decorator.
+
+    "It is {temperature} degrees[ in {city}]." has fields of the tool's result and arguments of the call, and
+    `{result}` for the whole result. A part in brackets is left out if one of its names has no value.
+    """
+
+    def with_template(target: T) -> T:
+        setattr(target, _TEMPLATE, text)
+        return target
+
+    return with_template
 
 
 def tools_of(source: Any) -> Catalogue:
@@ -74,11 +92,21 @@ def typed(calls: Sequence[Call], targets: Mapping[str, Any]) -> list[Call]:
     ]
 
 
+def plain(value: Any) -> Any:
+    """Return an instance of a Pydantic model as its fields, any other value as it is."""
+    return value.model_dump(mode="json") if _is_model(type(value)) else value
+
+
 def _is_model(value: Any) -> bool:
     return inspect.isclass(value) and callable(getattr(value, "model_json_schema", None))
 
 
 def _tool_of(target: Any) -> dict[str, Any]:
+    answer = getattr(target, "__dict__", {}).get(_TEMPLATE)  # not that of a parent class
+    return {**_function_of(target), **({} if answer is None else {"answer": answer})}
+
+
+def _function_of(target: Any) -> dict[str, Any]:
     description = inspect.cleandoc(target.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
     if _is_model(target):
         schema = target.model_json_schema()

@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any, NamedTuple, Unpack
 
 from hamburger_edge.chat import session
+from hamburger_edge.chat.forgetting import fits, newest_turns
 from hamburger_edge.chat.inference import Inference
 from hamburger_edge.chat.messages import Transcript
 from hamburger_edge.chat.stream import AnswerInputs, Chunk, Stream
@@ -22,7 +23,7 @@ from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.structured.structure import Structure
-from hamburger_edge.support.values import check_text
+from hamburger_edge.support.values import check_text, whole_in
 
 
 class Message(NamedTuple):
@@ -34,6 +35,8 @@ class Chat:
     """A conversation of many turns.
 
     Several conversations may share a model, but each switch between them costs a prefill.
+    If the context has no room for a turn and its answer, the oldest turns leave it; `forgotten` counts their
+    messages, which `messages` still lists.
     If an answer ends before its first step (an error, or a cancelled prefill), its turn is discarded.
     A model of one task (`ChatTemplate.is_task`) answers each message on its own: it was tuned to single
     requests, and earlier ones would change its answers. `messages` then lists all turns, `groups` the last.
@@ -57,6 +60,7 @@ class Chat:
         self.messages = [Message(roles[index % 2], text) for index, text in enumerate(self._history)]
         # all groups of the conversation, template included, as the cache stores them
         self.groups = self._inference.conversation(Transcript(self.system, self._history))
+        self.forgotten = 0  # oldest messages that the model does not see any more: the context has no room
         self.stats = Stats()  # statistics of the last answer
         self.unfinished = False  # True: the last answer was cut, and `continue_answer` can resume it
         self._structure = self.settings.structure  # structure of the last answer
@@ -80,16 +84,22 @@ class Chat:
         if not text:
             raise InputError("the message is empty: say something")
         self._inference.check_length(text, "" if self.groups else self.system or "")
-        known = self.groups
+        known, forgotten = self.groups, self.forgotten
         before = [] if self._inference.template.is_task else known
         ids = self._inference.turn(text, before, self.system)
+        limit = max_tokens or self.settings.decoding.max_tokens
+        if before and not fits(self._inference.engine.info, before, len(ids), limit):
+            turns = tuple(message.text for message in self._settled()[forgotten:])
+            count, before = newest_turns(self._inference, Transcript(self.system, turns), text)
+            forgotten += count
+            ids = self._inference.turn(text, before, self.system)
         turn = self._inference.engine.check_groups((token,) for token in ids)
         prompt = [*before, *turn]
         sampler = self._sampler(structure)
         sampler.begin(token for group in prompt for token in group)
         messages = [*self._settled(), Message("user", text), Message("assistant", "")]
         output = self._inference.text_stream(replace(self.settings, structure=structure))
-        return self._answer(known, prompt, messages, sampler, output, max_tokens, structure)
+        return self._answer(known, prompt, messages, sampler, output, max_tokens, structure, forgotten)
 
     async def asend(
         self,
@@ -119,7 +129,10 @@ class Chat:
         before = self.groups
         sampler = self._sampler(self._structure)
         sampler.follow()
-        return self._answer(before, before, self.messages, sampler, self._held(), max_tokens, self._structure)
+        held, structure = self._held(), self._structure
+        return self._answer(
+            before, before, self.messages, sampler, held, max_tokens, structure, self.forgotten
+        )
 
     def reset(self) -> None:
         """Restore the initial messages and the initial random state."""
@@ -149,6 +162,7 @@ class Chat:
                 "groups": self.groups,
                 "unfinished": self.unfinished,
                 "messages": self.messages,
+                "forgotten": self.forgotten,
                 "system": self.system,
                 "options": self.settings.to_options(),
                 "sampler": self._sampling.state(),
@@ -168,6 +182,7 @@ class Chat:
             chat._text.restore(saved["text"])
             chat.groups = saved["groups"]
             chat.messages = [Message(str(role), str(text)) for role, text in saved["messages"]]
+            chat.forgotten = whole_in("forgotten", saved.get("forgotten", 0), 0, len(chat.messages))
             chat.unfinished = bool(saved["unfinished"])
             chat._structure = Structure.of(**saved["structure"]) if saved["structure"] else None
             if chat.unfinished:
@@ -202,6 +217,7 @@ class Chat:
         text: TextStream,
         max_tokens: int | None,
         structure: Structure | None,
+        forgotten: int,
     ) -> Stream:
         def commit(stream: Stream) -> None:
             if stream.stats.macro_steps:
@@ -210,6 +226,7 @@ class Chat:
                 self.unfinished = stream.finish_reason in ("length", "cancelled")
                 self._sampling, self._text, self.stats = sampler, text, stream.stats
                 self._structure = structure
+                self.forgotten = forgotten
 
         settings = self.settings
         if max_tokens is not None:

@@ -20,7 +20,6 @@ class CatalogueTools:
 
     catalogue: Catalogue
     limits: Limits
-    result: str | None = None  # of the tools that ran last: the answer shows it and calls nothing
 
     def options(self) -> dict[str, Any]:
         """Return the structure of an answer as options of `Settings`."""
@@ -44,8 +43,6 @@ class CatalogueTools:
 
     def content(self, text: str) -> str:
         """Return the content of an answer without calls."""
-        if self.result is not None:
-            return self.result
         return "" if text == NO_CALL else text
 
     def written(self, calls: Sequence[Call]) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import Any
 
+from hamburger_edge.calls.catalogue import Catalogue
+from hamburger_edge.errors import InputError
 from hamburger_edge.serve.catalogue_tools import CatalogueTools
 from hamburger_edge.serve.fields import Fields, RefusedError
 from hamburger_edge.serve.tools import Call, Tools, written
@@ -56,12 +59,31 @@ def conversation(fields: Fields, tools: AnyTools | None, most: int) -> tuple[dic
     return tuple(found)
 
 
-def last_result(messages: list[dict[str, Any]]) -> str | None:
-    """Return the results of tools at the end of checked messages; None if a user wrote last."""
+def answer_to_results(messages: list[dict[str, Any]], catalogue: Catalogue) -> str | None:
+    """Return the answer to the results of tools at the end of checked messages; None if a user wrote last.
+
+    It has a line for each result: the filled answer template of the tool, else the result itself.
+    """
     results = list(itertools.takewhile(lambda message: message["role"] == "tool", reversed(messages)))
     if not results:
         return None
-    return "\n".join(content(Fields(message), required=True) for message in reversed(results))
+    before = messages[-len(results) - 1] if len(messages) > len(results) else {}
+    calls = {call.get("id"): call["function"] for call in before.get("tool_calls") or ()}
+    lines = []
+    for result in reversed(results):
+        identifier = result["tool_call_id"]
+        if identifier not in calls:
+            raise RefusedError(
+                f"messages: tool_call_id {identifier!r:.80} is no id of a call before it: give one",
+                "messages",
+            )
+        tool = catalogue.tool(calls[identifier]["name"], "messages")
+        arguments = json.loads(calls[identifier]["arguments"])
+        try:
+            lines.append(tool.result_text(arguments, content(Fields(result), required=True)))
+        except InputError as error:
+            raise RefusedError(f"messages: {error}", "messages") from error
+    return "\n".join(lines)
 
 
 def _answer(fields: Fields, tools: AnyTools | None) -> str:

@@ -15,6 +15,7 @@ from hamburger_edge.chat.stream import Chunk, Stream
 from hamburger_edge.errors import ContextFullError, HamburgerError, InputError
 from hamburger_edge.loop.backend import ModelInfo
 from hamburger_edge.loop.dial import Recommended
+from hamburger_edge.loop.stats import Stats
 from hamburger_edge.model import Model
 from hamburger_edge.serve.answers import Token, usage
 from hamburger_edge.serve.conversations import Conversations, Prompt, keep, prompt_of
@@ -200,7 +201,11 @@ class Pool:
 
     def submit(self, job: Job) -> Served:
         served = self.find(job.asked.model)
-        served.queue.put(job, self._retry_after(served))
+        if (text := job.asked.shown) is not None:  # no worker is needed
+            job.tell(Begun())
+            job.tell(Ended(text, "stop", usage(Stats(), 0), None))
+        else:
+            served.queue.put(job, self._retry_after(served))
         return served
 
     def cancel(self, job: Job, reason: Reason) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hamburger_edge.calls.catalogue import Catalogue
@@ -12,7 +12,7 @@ from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import MODES, Recommended
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.serve.catalogue_tools import CatalogueTools, read_catalogue_tools
-from hamburger_edge.serve.chat_messages import LONGEST_NAME, content, conversation, last_result
+from hamburger_edge.serve.chat_messages import LONGEST_NAME, answer_to_results, content, conversation
 from hamburger_edge.serve.fields import Fields, RefusedError
 from hamburger_edge.serve.tools import Tools, read_tools
 
@@ -49,6 +49,7 @@ class Asked:
     include_usage: bool
     tools: Tools | CatalogueTools | None = None
     user: str | None = field(default=None, compare=False)
+    shown: str | None = None  # the answer to results of tools, which needs no model
 
     @property
     def logprobs(self) -> bool:
@@ -89,17 +90,17 @@ def read_chat(
         options["top_probabilities"] = most or 0
     elif most:
         raise fields.refuse("top_logprobs", "needs logprobs: true")
+    shown = None
     if catalogue is None:
         messages = conversation(fields, tools, limits.messages)
     else:
         writer = CatalogueTools(catalogue, CallLimits())
         given = fields.peek("messages")
         messages = conversation(fields, writer, limits.messages)
-        if (result := last_result(given)) is not None:  # to show, without another call
-            tools = CatalogueTools(catalogue, CallLimits(tools=()), result)
-            options.update(tools.options())
+        shown = answer_to_results(given, catalogue)
     fields.only("modalities", ["text"])
-    return _asked(fields, model, recommended, messages, None, options, tools)
+    asked = _asked(fields, model, recommended, messages, None, options, tools)
+    return asked if shown is None else replace(asked, tools=None, shown=shown)
 
 
 def read_completion(data: dict[str, Any], recommends: Recommends, limits: Limits) -> Asked:

@@ -1,5 +1,5 @@
 // A loaded model, the main object of an application.
-import { checkLimits, limited } from "./calls/catalogue.js";
+import { checkLimits, limited, resultText, toolNamed } from "./calls/catalogue.js";
 import { parseCalls } from "./calls/compact_form.js";
 import { Chat } from "./chat/conversation.js";
 import { readMessages } from "./chat/messages.js";
@@ -136,6 +136,21 @@ export class Model {
       throw new InputError("the calls do not fit into the model's context: shorten the prompt");
     }
     return complete ? parseCalls(text, chosen, certainty) : []; // else it was cancelled
+  }
+
+  /**
+   * The answer to calls whose tools have run, a line for each call: the filled answer template of its tool, else the
+   * result as text. A result is an object with the fields that the template names, its JSON, or any other value of JSON.
+   * @param {readonly Pick<Call, "name" | "arguments">[]} calls
+   * @param {readonly unknown[]} results  one for each call
+   */
+  resultText(calls, results) {
+    const { calls: own } = this.#parts;
+    if (!own) throw new InputError(NO_TOOLS);
+    if (calls.length !== results.length) {
+      throw new InputError(`there are ${calls.length} calls and ${results.length} results: give one for each`);
+    }
+    return calls.map((call, index) => resultText(toolNamed(own.tools, call.name, "calls"), call.arguments, results[index])).join("\n");
   }
 
   /**

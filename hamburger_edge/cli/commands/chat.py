@@ -59,7 +59,10 @@ def converse(model: Model, *, system: str | None, show_steps: bool, **options: U
                     return
                 chat = _command(model, chat, name, argument.strip(), painter)
             elif text.strip():
+                forgotten = chat.forgotten
                 _answer(chat.send(text), painter, model.info)
+                if chat.forgotten > forgotten:
+                    note(f"the context is full: the first {chat.forgotten} messages have left it")
         except HamburgerError as error:
             note(f"error: {error}")
         except KeyboardInterrupt:  # between two turns: the conversation is unchanged

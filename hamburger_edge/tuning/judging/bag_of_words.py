@@ -46,7 +46,8 @@ def classified(prompts: Sequence[str], answers: Sequence[str], requests: Sequenc
         return vectors
 
     classes = sorted(set(answers))
-    targets = torch.tensor([classes.index(answer) for answer in answers])
+    places = {answer: number for number, answer in enumerate(classes)}
+    targets = torch.tensor([places[answer] for answer in answers])
     table = torch.zeros(len(numbers), len(classes), requires_grad=True)
     bias = torch.zeros(len(classes), requires_grad=True)
     optimizer = torch.optim.AdamW([table, bias], lr=RATE, weight_decay=DECAY)

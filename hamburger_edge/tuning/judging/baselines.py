@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from hamburger_edge.evaluation.asking import Request, Row
 from hamburger_edge.evaluation.judges import Case, Judge
 from hamburger_edge.tuning.data.examples import Example
@@ -109,28 +111,30 @@ def frequent_fields(answers: Sequence[str]) -> str | None:
     return json.dumps(made, ensure_ascii=False)
 
 
-def nearest(prompts: Sequence[str], answers: Sequence[str], asked: Sequence[str]) -> list[str]:
-    """Return the answer of the most similar training prompt for each of `asked`.
+def nearest(prompts: Sequence[str], answers: Sequence[str], requests: Sequence[str]) -> list[str]:
+    """Return the answer of the most similar training prompt for each request.
 
     Similarity is the cosine of TF-IDF vectors with `idf = 1 + log(prompts / prompts that contain the word)`.
     """
     counts = [Counter(words_of(prompt)) for prompt in prompts]
     spread = Counter(word for one in counts for word in one)
     weight = {word: 1 + math.log(len(prompts) / times) for word, times in spread.items()}
-    postings: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    numbers, shares = defaultdict[str, list[int]](list), defaultdict[str, list[float]](list)
     for number, one in enumerate(counts):
         length = math.sqrt(sum((times * weight[word]) ** 2 for word, times in one.items())) or 1.0
         for word, times in one.items():
-            postings[word].append((number, times * weight[word] / length))
-    usual = most_frequent(answers)
-    found = []
-    for prompt in asked:
-        scores: dict[int, float] = defaultdict(float)
-        for word, times in Counter(words_of(prompt)).items():
-            for number, share in postings.get(word, ()):
-                scores[number] += times * weight[word] * share
-        found.append(answers[max(scores, key=lambda number: (scores[number], -number))] if scores else usual)
-    return found
+            numbers[word].append(number)
+            shares[word].append(times * weight[word] / length)
+    vectors = {word: (np.array(numbers[word]), np.array(shares[word])) for word in spread}
+    usual, nearest_answers = most_frequent(answers), list[str]()
+    for request in requests:
+        scores = np.zeros(len(prompts))
+        for word, times in Counter(words_of(request)).items():
+            if word in vectors:
+                prompts_with_word, share = vectors[word]
+                scores[prompts_with_word] += times * weight[word] * share
+        nearest_answers.append(answers[int(scores.argmax())] if scores.any() else usual)
+    return nearest_answers
 
 
 def _leaves(record: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -3,8 +3,9 @@
 //     generateText, streamText --options--> asked --Model.stream--> chunks --parts--> content, or a stream of parts
 import { InputError } from "../errors.js";
 import { checkOptions, safeRepr } from "../support/values.js";
+import { answerToResults } from "./catalogue_calls.js";
 import { languageModelOptions } from "./options.js";
-import { ended, usage } from "./results.js";
+import { ended, usage, withoutModel } from "./results.js";
 
 /** @import { LanguageModelV3, LanguageModelV3CallOptions, LanguageModelV3StreamPart, SharedV3Warning } from "@ai-sdk/provider" */
 /** @import { Chunk, Stream } from "../chat/stream.js" */
@@ -63,6 +64,11 @@ class LanguageModel {
 
   /** @param {LanguageModelV3CallOptions} given */
   async doGenerate(given) {
+    const shown = answerToResults(given.prompt, this.#model);
+    if (shown !== null) {
+      const { warnings } = languageModelOptions(given, this.#model, this.#keys);
+      return { ...withoutModel(shown), response: { timestamp: new Date(), modelId: this.modelId }, warnings };
+    }
     const { stream, calls, warnings, end } = await this.#begin(given);
     try {
       for await (const _ of stream);
@@ -80,6 +86,8 @@ class LanguageModel {
    * @param {LanguageModelV3CallOptions} given
    */
   async doStream(given) {
+    const shown = answerToResults(given.prompt, this.#model);
+    if (shown !== null) return { stream: this.#shown(shown, given) };
     const begun = await this.#begin(given);
     const first = await begun.stream.next().catch((error) => {
       begun.end();
@@ -102,6 +110,29 @@ class LanguageModel {
       { highWaterMark: Infinity },
     );
     return { stream };
+  }
+
+  /** An answer that needs no step of the model, as parts. @param {string} text @param {LanguageModelV3CallOptions} given */
+  #shown(text, given) {
+    const { warnings } = languageModelOptions(given, this.#model, this.#keys);
+    const { finishReason, usage: used, providerMetadata } = withoutModel(text);
+    const id = "text";
+    /** @type {LanguageModelV3StreamPart[]} */
+    const parts = [
+      { type: "stream-start", warnings },
+      { type: "response-metadata", timestamp: new Date(), modelId: this.modelId },
+      { type: "text-start", id },
+      { type: "text-delta", id, delta: text },
+      { type: "text-end", id },
+      { type: "finish", finishReason, usage: used, providerMetadata },
+    ];
+    /** @type {ReadableStream<LanguageModelV3StreamPart>} */
+    return new ReadableStream({
+      start(controller) {
+        for (const part of parts) controller.enqueue(part);
+        controller.close();
+      },
+    });
   }
 
   /** Wait for the answer before, and start this one. @param {LanguageModelV3CallOptions} given @returns {Promise<Begun>} */

@@ -1,4 +1,5 @@
 // How an answer ended, in the words of the AI SDK.
+import { Stats } from "../loop/stats.js";
 
 /** @import { LanguageModelV3FinishReason, LanguageModelV3Text, LanguageModelV3ToolCall } from "@ai-sdk/provider" */
 /** @import { Stream } from "../chat/stream.js" */
@@ -30,7 +31,7 @@ export function ended({ text, finishReason }, calls) {
 /**
  * Tokens; in `raw` and for `providerMetadata` also groups, slots and the rest of the statistics. `providerMetadata` has
  * the answer's `certainty` and `unsure`, too, if the model's certainty was measured, and `unsure` of a cut correction.
- * @param {Stream} stream
+ * @param {Pick<Stream, "stats" | "certainty" | "unsure">} stream
  */
 export function usage({ stats, certainty, unsure }) {
   const { promptTokens, reusedTokens, tokens } = stats;
@@ -49,5 +50,14 @@ export function usage({ stats, certainty, unsure }) {
     providerMetadata: {
       hamburger: { ...all, ...(certainty !== null && { certainty }), ...((certainty !== null || unsure) && { unsure }) },
     },
+  };
+}
+
+/** An answer that needed no step of the model. @param {string} text */
+export function withoutModel(text) {
+  return {
+    content: [{ type: /** @type {const} */ ("text"), text }],
+    finishReason: { unified: /** @type {const} */ ("stop"), raw: "stop" },
+    ...usage({ stats: new Stats(), certainty: null, unsure: false }),
   };
 }

@@ -1,9 +1,15 @@
 // The tools of a model, from its manifest: names and parameters of the functions that its answers call. The Python
-// package checked the schemas (hamburger_edge/calls/parameters.py).
+// package checked the schemas (hamburger_edge/calls/parameters.py) and the answer templates.
 import { InputError } from "../errors.js";
 import { checkText, flag, safeRepr } from "../support/values.js";
+import { filled, readAnswerTemplate, valueText } from "./answer_template.js";
 
-/** @typedef {{type: "function", function: {name: string, description?: string, parameters: Schema}}} ToolDefinition  in OpenAI's form */
+/** @import { Section } from "./answer_template.js" */
+
+/**
+ * @typedef {{type: "function", function: {name: string, description?: string, parameters: Schema}, answer?: string}} ToolDefinition
+ *   in OpenAI's form, with its answer template
+ */
 /** @typedef {Record<string, any>} Schema */
 
 /**
@@ -20,7 +26,7 @@ import { checkText, flag, safeRepr } from "../support/values.js";
  * @property {number} longest
  */
 
-/** @typedef {{name: string, parameters: Parameter[], inText: Parameter[]}} Tool  `inText`: in the order of the compact form */
+/** @typedef {{name: string, parameters: Parameter[], inText: Parameter[], answer: Section[] | null}} Tool  `inText`: in the order of the compact form */
 
 /**
  * @typedef {object} CallLimits  What one answer may call.
@@ -35,17 +41,26 @@ const LONGEST_LIST = 1000;
 
 /** @param {readonly ToolDefinition[]} definitions @returns {Tool[]} */
 export function readTools(definitions) {
-  return definitions.map(({ function: { name, parameters } }) => {
+  return definitions.map(({ function: { name, parameters }, answer }) => {
     const required = new Set(parameters.required ?? []);
     const read = Object.entries(parameters.properties ?? {}).map(([key, part]) => parameterOf(key, part, parameters, required.has(key)));
-    return withOrder(name, read);
+    return withOrder(name, read, answer === undefined ? null : readAnswerTemplate(answer));
   });
 }
 
-/** @param {string} name @param {Parameter[]} parameters @returns {Tool} */
-function withOrder(name, parameters) {
+/** @param {string} name @param {Parameter[]} parameters @param {Section[] | null} answer @returns {Tool} */
+function withOrder(name, parameters, answer) {
   const inText = [...parameters.filter((one) => one.isPositional), ...parameters.filter((one) => !one.isPositional)];
-  return { name, parameters, inText };
+  return { name, parameters, inText, answer };
+}
+
+/**
+ * Return the answer to a call's result: the filled template, else the result as text.
+ * @param {Tool} tool @param {Record<string, unknown>} values  the call's arguments @param {unknown} result
+ */
+export function resultText({ name, answer }, values, result) {
+  if (answer) return filled(answer, name, values, result);
+  return result === null || result === undefined ? "" : valueText(result);
 }
 
 /** @param {string} name @param {Schema} given @param {Schema} root @param {boolean} isRequired @returns {Parameter} */
@@ -122,7 +137,7 @@ export function limited(all, { names = {}, tools }) {
     const choices = new Map([...values].reverse().map((value) => [value.toLowerCase(), value]));
     for (const value of values) choices.set(value, value);
     return { ...parameter, kind: "choice", choices };
-  })));
+  }), tool.answer));
 }
 
 /** @param {readonly Tool[]} tools @param {unknown} name @param {string} place */

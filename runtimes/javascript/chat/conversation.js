@@ -4,6 +4,7 @@ import { Settings, defined } from "../loop/settings.js";
 import { Stats } from "../loop/stats.js";
 import { structural, structureOf } from "../structured/structure.js";
 import { checkOptions, checkText } from "../support/values.js";
+import { fits, newestTurns } from "./forgetting.js";
 import { readMessages } from "./messages.js";
 import { RESUMABLE, Stream } from "./stream.js";
 
@@ -27,6 +28,9 @@ import { RESUMABLE, Stream } from "./stream.js";
 /**
  * A conversation of many turns. Several may share a model; changing between them costs prefilling.
  *
+ * If the context has no room for a turn and its answer, the oldest turns leave it; `forgotten` counts their messages, which
+ * `messages` still lists.
+ *
  * A turn whose answer never began (an error, or cancelled while reading the prompt) leaves no trace. A model of one task
  * (`isTask`) answers each message on its own; `messages` lists all turns, `groups` is the last one.
  */
@@ -36,6 +40,7 @@ export class Chat {
   /** @type {Group[]} the whole conversation with its template, in the groups of the cache */
   groups = [];
   stats = new Stats(); // of the last answer
+  forgotten = 0; // oldest messages that the model does not see any more: the context has no room for them
   unfinished = false; // the last answer was cut; `continueAnswer` continues it
   #parts;
   #history; // user, answer, user, ...: `reset` returns to it
@@ -69,8 +74,16 @@ export class Chat {
   /** Send a message; iterate over the result for the answer. @param {string} text @param {Turn} [turn] */
   send(text, turn = {}) {
     if (!checkText(text)) throw new InputError("the message is empty: say something");
-    const before = this.#parts.template.isTask ? [] : this.groups;
-    const ids = this.#parts.turn(text, before, this.system);
+    let before = this.#parts.template.isTask ? [] : this.groups;
+    let ids = this.#parts.turn(text, before, this.system);
+    let forgotten = this.forgotten;
+    const limit = turn.maxTokens ?? this.settings.maxTokens;
+    if (before.length && !fits(this.#parts.engine.info, before, ids.length, limit)) {
+      const turns = this.#settled().slice(forgotten).map(({ content }) => content);
+      const newest = newestTurns(this.#parts, { system: this.system, turns }, text);
+      [before, forgotten] = [newest.groups, forgotten + newest.first];
+      ids = this.#parts.turn(text, before, this.system);
+    }
     const prompt = [...before, ...this.#parts.engine.checkTokens(ids)];
     /** @type {Message[]} */
     const messages = [...this.#settled(), { role: "user", content: text }, { role: "assistant", content: "" }];
@@ -81,7 +94,7 @@ export class Chat {
     };
     const given = structural(checkOptions(turn));
     const structure = structureOf(given) ? given : structural(this.settings.options);
-    return this.#answer(prompt, messages, sampler, null, { ...turn, ...structure });
+    return this.#answer(prompt, messages, forgotten, sampler, null, { ...turn, ...structure });
   }
 
   /**
@@ -93,7 +106,7 @@ export class Chat {
    */
   continueAnswer(turn = {}) {
     if (!this.unfinished) throw new InputError("there is no unfinished answer to go on with: send a message");
-    return this.#answer(this.groups, this.messages, () => this.#copy(), () => this.#held(), {
+    return this.#answer(this.groups, this.messages, this.forgotten, () => this.#copy(), () => this.#held(), {
       ...checkOptions(turn),
       ...this.#structure,
     });
@@ -119,6 +132,7 @@ export class Chat {
   reset() {
     this.messages = this.#history.map((content, index) => ({ role: index % 2 ? "assistant" : "user", content }));
     this.groups = this.#parts.conversation({ system: this.system, turns: this.#history });
+    this.forgotten = 0;
     this.stats = new Stats();
     this.unfinished = false;
     this.#sampler = this.#parts.sampler(this.settings);
@@ -147,11 +161,11 @@ export class Chat {
   }
 
   /**
-   * @param {Group[]} prompt @param {Message[]} messages
+   * @param {Group[]} prompt @param {Message[]} messages @param {number} forgotten  after this answer
    * @param {() => Sampler} sampler @param {(() => TextStream) | null} text  null: a new answer's
    * @param {Turn} turn  with the answer's structure
    */
-  #answer(prompt, messages, sampler, text, { signal, ...turn }) {
+  #answer(prompt, messages, forgotten, sampler, text, { signal, ...turn }) {
     const said = this.groups;
     const structure = structural(turn);
     const settings = new Settings({ ...this.settings.options, ...defined(turn), ...structure });
@@ -177,6 +191,7 @@ export class Chat {
         this.unfinished = stream.finishReason !== null && RESUMABLE.includes(stream.finishReason);
         this.#sampler = sampler;
         this.#structure = structure;
+        this.forgotten = forgotten;
         this.#text = text;
         this.stats = stream.stats;
       },

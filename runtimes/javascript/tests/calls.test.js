@@ -1,7 +1,7 @@
 // Calls of a model's tools. That they are Python's is for the tests of the repository.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { generateText, jsonSchema, stepCountIs, tool as sdkTool } from "ai";
+import { generateText, jsonSchema, stepCountIs, streamText, tool as sdkTool } from "ai";
 import { languageModel } from "../ai-sdk/index.js";
 import { limited, readTools } from "../calls/catalogue.js";
 import { parseCalls } from "../calls/compact_form.js";
@@ -73,10 +73,34 @@ describe("a model with tools", () => {
     const nothing = jsonSchema({ type: "object", properties: {} });
     const tools = { on: sdkTool({ inputSchema: nothing, execute }), off: sdkTool({ inputSchema: nothing, execute }) };
     const options = { model: languageModel(own), prompt: "x", maxRetries: 0, maxOutputTokens: 3 };
-    const { steps, text } = await generateText({ ...options, tools, stopWhen: stepCountIs(2) });
+    const { steps, text, usage } = await generateText({ ...options, tools, stopWhen: stepCountIs(2) });
+    assert.deepEqual([usage.inputTokens, usage.outputTokens], [0, 0]); // of the last step
     assert.deepEqual(steps.map(({ toolCalls }) => toolCalls.map(({ toolName }) => toolName)), [["off"], []]);
     assert.deepEqual([text, steps[0].finishReason, steps[1].finishReason], ["done", "tool-calls", "stop"]);
+    /** @returns {Promise<string>} */
+    const fail = async () => Promise.reject(new Error("stuck"));
+    const failing = { ...tools, off: sdkTool({ inputSchema: nothing, execute: fail }) };
+    const failed = await generateText({ ...options, model: languageModel(scripted("fzzz", info).model), tools: failing, stopWhen: stepCountIs(2) });
+    assert.match(failed.text, /stuck/);
     const other = { fly: sdkTool({ inputSchema: nothing, execute }) };
     await assert.rejects(generateText({ ...options, tools: other }), /tools: there is no tool "fly" \(known: on, off\)/);
+  });
+
+  it("fills the answer templates of its tools", async () => {
+    const template = "It is {temperature} in {city}[ on {day}].";
+    const tools = [{ ...tool("on", { city: STRING, day: STRING }, ["city"]), answer: template }, tool("off", {})];
+    const own = scripted("fzzz", { ...info, tools: [{ ...tool("off", {}), answer: "{temperature} degrees." }, tool("on", {})] }).model;
+    const { model } = scripted("", { ...info, tools });
+    const calls = ["{}", '{"day":"Monday"}'].map((more) => ({ name: "on", arguments: { city: "Oslo", ...JSON.parse(more) } }));
+    const results = [{ temperature: 1e-5 }, '{"temperature": 21.0, "city": "Bergen"}'];
+    assert.equal(model.resultText(calls, results), "It is 0.00001 in Oslo.\nIt is 21 in Bergen on Monday.");
+    const off = { name: "off", arguments: {} };
+    assert.equal(model.resultText([off, calls[0], off], [null, "no such city", [1, "a"]]), "\nno such city\n1, a");
+    assert.throws(() => model.resultText([calls[0]], [{ warmth: 3 }]), /on: its answer template needs {temperature}, and the result/);
+    assert.throws(() => model.resultText(calls, []), /there are 2 calls and 0 results/);
+    const nothing = jsonSchema({ type: "object", properties: {} });
+    const sdk = { off: sdkTool({ inputSchema: nothing, execute: async () => ({ temperature: 21 }) }) };
+    const streamed = streamText({ model: languageModel(own), prompt: "x", tools: sdk, maxRetries: 0, maxOutputTokens: 3, stopWhen: stepCountIs(2) });
+    assert.equal(await streamed.text, "21 degrees.");
   });
 });

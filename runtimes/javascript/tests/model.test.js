@@ -184,6 +184,19 @@ describe("a conversation", () => {
     assert.deepEqual(chat.messages.map(({ content }) => content), ["x", "abcd", "y", "ef"]);
   });
 
+  it("that is longer than the context goes on without its oldest turns", async () => {
+    const { model, backend } = scripted("ab.cd.ef.gh.", { contextLength: 12, cacheSlots: 12 });
+    const chat = model.chat();
+    for (const text of ["x", "y", "z"]) await read(chat.send(text));
+    assert.equal(chat.forgotten, 0);
+    await read(chat.send("w"));
+    assert.equal(chat.forgotten, 4);
+    assert.deepEqual(backend.fed.at(-1)?.flat(), ids("zefw"));
+    assert.deepEqual(chat.messages.map(({ content }) => content), ["x", "ab", "y", "cd", "z", "ef", "w", "gh"]);
+    chat.reset();
+    assert.equal(chat.forgotten, 0);
+  });
+
   it("of a task model feeds each message without earlier ones", async () => {
     const { model, backend } = scripted("ab.cd.", { eosIds: [END] }, { before_user: "u", after_user: "q", after_answer: "<end>" });
     const chat = model.chat();

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 from helpers.home_tools import CATALOGUE, TOOLS
 from helpers.nodejs import needs_node, node
@@ -23,13 +24,15 @@ from hamburger_edge.cli.main import main
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.models.checkpoints.facts import write_into
 
+DIMMED = "Dimmed to {brightness}[ in the {area}]."
+WITH_ANSWER = [*TOOLS[:2], {**TOOLS[2], "answer": DIMMED}, *TOOLS[3:]]
 NAMES = [tool.name for tool in CATALOGUE.tools]
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checkpoint = saved_toy(tmp_path_factory.mktemp("calls") / "checkpoint")
-    write_into(checkpoint, tools=CATALOGUE.to_json())
+    write_into(checkpoint, tools=WITH_ANSWER)
     return checkpoint
 
 
@@ -39,10 +42,11 @@ def tool_bundle(checkpoint: Path) -> Path:
 
 
 def test_bundle_has_the_tools_of_its_checkpoint(checkpoint: Path, tool_bundle: Path) -> None:
-    assert load_manifest(tool_bundle).tools == tuple(CATALOGUE.to_json())
+    assert load_manifest(tool_bundle).tools == tuple(WITH_ANSWER)
     assert "tools       TurnOn, TurnOnAll, LightSet, AddItems, " in show(describe(tool_bundle))
     with load(checkpoint, "torch") as model, load(tool_bundle, threads=1) as exported:
         assert model.tools == exported.tools == CATALOGUE
+        assert model.tools.to_json() == WITH_ANSWER
         assert model.call("lights", max_tokens=40) == exported.call("lights", max_tokens=40)
 
 
@@ -97,29 +101,25 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def plain(call: dict[str, Any]) -> dict[str, Any]:
-    """Without the certainty."""
-    return {"name": call["name"], "arguments": call["arguments"]}
+RESULT = '{"brightness": 0.1, "days": ["mon", 2], "off": false}'
 
 
 @needs_node
 def test_python_javascript_and_server_give_the_same_calls(tool_bundle: Path) -> None:
     options: dict[str, Any] = {"max_tokens": 40, "mode": "verify"}
     with load(tool_bundle, threads=1) as model:
-        expected = [
-            [
-                {"name": call.name, "arguments": call.arguments}
-                for call in model.call(prompt, **options, **limits)
-            ]
-            for prompt, limits in ASKED
-        ]
+        answers = [model.call(prompt, **options, **limits) for prompt, limits in ASKED]
+        texts = [model.result_text(calls, [RESULT] * len(calls)) for calls in answers]
+    expected = [[{"name": call.name, "arguments": call.arguments} for call in calls] for calls in answers]
+    assert "Dimmed to 0.1" in "".join(texts)
     assert sum(map(len, expected)) >= 5
     prompts = [(prompt, {"maxTokens": 40, "mode": "verify", **limits}) for prompt, limits in ASKED]
-    output = node("tests/calls.mjs", bundle=tool_bundle, prompts=json.dumps(prompts))
+    output = node("tests/calls.mjs", bundle=tool_bundle, prompts=json.dumps(prompts), result=RESULT)
     called = [json.loads(line) for line in output.splitlines()]
     assert [
-        [{key: call[key] for key in ("name", "arguments")} for call in calls] for calls in called
+        [{key: call[key] for key in ("name", "arguments")} for call in answer["calls"]] for answer in called
     ] == expected
+    assert [answer["text"] for answer in called] == texts
     with serving(lambda: load(tool_bundle, threads=1)) as server:
         for (prompt, limits), calls in zip(ASKED[:4], expected[:4], strict=True):
             fields: dict[str, Any] = {"tool_choice": "required" if limits.get("required") else "auto"}
@@ -130,3 +130,30 @@ def test_python_javascript_and_server_give_the_same_calls(tool_bundle: Path) -> 
             ).json()
             functions = [call["function"] for call in response["choices"][0]["message"].get("tool_calls", [])]
             assert [{**each, "arguments": json.loads(each["arguments"])} for each in functions] == calls
+
+
+def test_openai_client_gets_the_filled_template_as_the_last_answer(tool_bundle: Path) -> None:
+    with (
+        serving(lambda: load(tool_bundle, threads=1)) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        dim = {"type": "function", "function": {"name": "LightSet"}}
+        request: Any = {"model": server.pool.find(None).name, "tools": TOOLS, "max_tokens": 40}
+        messages: list[Any] = [{"role": "user", "content": "lights"}]
+        called = client.chat.completions.create(
+            messages=messages, tool_choice=dim, parallel_tool_calls=False, **request
+        )
+        message = called.choices[0].message
+        [call] = message.tool_calls or ()
+        messages += [message, {"role": "tool", "tool_call_id": call.id, "content": '{"area": "hall"}'}]
+        answer = client.chat.completions.create(messages=messages, **request)
+        brightness = json.loads(call.function.arguments)["brightness"]
+        assert answer.choices[0].message.content == f"Dimmed to {brightness} in the hall."
+        assert answer.usage is not None
+        assert answer.usage.total_tokens == 0
+        streamed = client.chat.completions.create(messages=messages, stream=True, **request)
+        pieces = [chunk.choices[0].delta.content or "" for chunk in streamed]
+        assert "".join(pieces) == answer.choices[0].message.content
+        messages[-1] = {"role": "tool", "tool_call_id": "other", "content": "x"}
+        with pytest.raises(openai.BadRequestError, match="tool_call_id 'other' is no id of a call"):
+            client.chat.completions.create(messages=messages, **request)

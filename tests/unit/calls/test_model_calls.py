@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 import pytest
-from helpers.home_tools import CATALOGUE, LIGHT, TOOLS
+from helpers.home_tools import CATALOGUE, LIGHT, TOOLS, function
 from helpers.toys.chat_models import toy_model
 from pydantic import BaseModel
 
@@ -83,6 +83,21 @@ def test_arguments_of_a_pydantic_model_are_its_instance(tokenizer: Tokenizer) ->
     with speller(tokenizer, "TurnOn area kitchen; domain fan") as model:
         [call] = model.call("hi", tools=[TurnOn])
     assert call.arguments == TurnOn(area="kitchen", domain="fan")
+
+
+class Timer(BaseModel):
+    seconds: int
+
+
+def test_results_become_text_by_the_templates_of_their_tools(tokenizer: Tokenizer) -> None:
+    timer = function("Timer", ("seconds",), seconds={"type": "integer"})
+    tools = ({**timer, "answer": "{seconds} seconds[, {name}]."}, function("Stop"))
+    with toy_model(tokenizer, {"tools": tools}) as model:
+        calls = [Call("Timer", {"seconds": 5}), Call("Timer", Timer(seconds=6)), Call("Stop", {})]
+        text = model.result_text(calls, [None, {"name": "tea"}, "stopped"])
+        assert text == "5 seconds.\n6 seconds, tea.\nstopped"
+        with pytest.raises(InputError, match="there are 3 calls and 1 results: give one for each"):
+            model.result_text(calls, [None])
 
 
 def test_model_without_tools_refuses_calls(tokenizer: Tokenizer) -> None:

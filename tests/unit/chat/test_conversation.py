@@ -106,6 +106,31 @@ def test_reset_empties_the_conversation(model: Model) -> None:
     assert [chunk.tokens for chunk in chat.send("hello")] == [chunk.tokens for chunk in first]
 
 
+def test_oldest_turns_leave_a_full_context(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """The system text stays, and the model reads the newest turns only."""
+    model = toy_model(tokenizer, {"cache_slots": 400, "context_length": 400}, eos_rate=0.0)
+    chat = model.chat("Be brief.", max_tokens=30)
+    turns = [f"message {number} of some words" for number in range(20)]
+    for turn in turns:
+        assert chat.send(turn).result().finish_reason == "length"
+        assert len(tokens_of(chat.groups)) <= 400
+    assert [message.text for message in chat.messages[::2]] == turns
+    assert 0 < chat.forgotten < 38
+    assert chat.forgotten % 2 == 0
+    kept = chat.messages[chat.forgotten :]
+    opening = model.inference.turn(kept[0].text, (), "Be brief.")
+    assert tokens_of(chat.groups)[: len(opening)] == opening
+    text = model.decode(tokens_of(chat.groups))
+    assert all(message.text in text for message in kept[::2])
+    assert turns[chat.forgotten // 2 - 1] not in text
+    chat.save(tmp_path / "session")
+    assert model.resume(tmp_path / "session").forgotten == chat.forgotten
+    chat.reset()
+    assert chat.forgotten == 0
+    with pytest.raises(ContextFullError):
+        chat.send("long " * 500)
+
+
 def test_turn_without_an_answer_is_removed(model: Model) -> None:
     chat = model.chat(temperature=1.0, seed=1, max_tokens=10)
     list(chat.send("hello"))

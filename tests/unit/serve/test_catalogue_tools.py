@@ -138,6 +138,58 @@ def test_result_of_a_tool_is_shown_without_another_call(server: Running) -> None
     assert '"content":"done 0' in streamed
 
 
+WEATHER = function("Weather", ("city",), city=STRING, day=STRING)
+FORECAST = {**WEATHER, "answer": "It is {temperature} in {city}[ on {day}]."}
+OSLO = {"name": "Weather", "arguments": '{"city": "Oslo"}'}
+PARIS = {"name": "Weather", "arguments": '{"city": "Paris", "day": "Monday"}'}
+CALLED = {
+    "role": "assistant",
+    "tool_calls": [
+        {"id": "a", "type": "function", "function": OSLO},
+        {"id": "b", "type": "function", "function": PARIS},
+    ],
+}
+QUESTION = {"role": "user", "content": "weather"}
+
+
+@pytest.fixture(scope="module")
+def forecaster(tokenizer: Tokenizer) -> Iterator[Running]:
+    with serving(lambda: toy_model(tokenizer, {"tools": (FORECAST,)})) as running:
+        yield running
+
+
+def result_of(identifier: str, content: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": identifier, "content": content}
+
+
+def test_results_fill_the_answer_templates_of_their_calls(forecaster: Running) -> None:
+    results = result_of("b", '{"temperature": 21.0}'), result_of("a", "no such city")
+    body = post(forecaster, QUESTION, CALLED, *results, tools=[WEATHER]).json()
+    [choice] = body["choices"]
+    assert choice["message"]["content"] == "It is 21 in Paris on Monday.\nno such city"
+    assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("stop", False)
+    assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (0, 0)
+    assert "macro_steps_total{" not in forecaster.pool.metrics.text({})  # no model call
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        (
+            result_of("a", '{"error": "x"}'),
+            "Weather: its answer template needs {temperature}, and the result",
+        ),
+        (result_of("c", "x"), "tool_call_id 'c' is no id of a call before it: give one"),
+    ],
+)
+def test_result_that_fits_no_template_or_no_call_is_refused(
+    forecaster: Running, result: dict[str, Any], error: str
+) -> None:
+    response = post(forecaster, QUESTION, CALLED, result, tools=[WEATHER])
+    assert response.status_code == 400
+    assert error in response.json()["error"]["message"]
+
+
 def test_earlier_calls_are_checked(server: Running) -> None:
     user, wrong = {"role": "user", "content": "lights"}, {"name": "LightSet", "arguments": "{}"}
     message = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": wrong}]}
