@@ -30,7 +30,7 @@ from hamburger_edge.models.bases.terms import copy_terms
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.support.strict import from_mapping
-from hamburger_edge.support.version import __version__
+from hamburger_edge.support.version import package_version
 
 TOKENIZER = "tokenizer.json"
 # Measured on two x86-64 cores, as shares of a call's fixed cost; other precisions have USUAL_COSTS.
@@ -53,7 +53,7 @@ def manifest_of(
     return Manifest(
         format=FORMAT,
         kind=KIND,
-        producer=f"hamburger-edge {__version__}",
+        producer=f"hamburger-edge {package_version()}",
         flavor=flavor,
         model=model_spec(checkpoint.model),
         precision=plan,

@@ -8,6 +8,8 @@ with hamburger_edge.load("my-bundle") as model:
     print(model.generate("And at night?").stats.tokens_per_step)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from hamburger_edge.calls.catalogue import Catalogue
 from hamburger_edge.calls.compact_form import Call, Calls
 from hamburger_edge.calls.from_python import answer_template, tools_of
@@ -37,7 +39,7 @@ from hamburger_edge.loop.scores import TopToken
 from hamburger_edge.loop.settings import Options
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.model import Model
-from hamburger_edge.support.version import __version__
+from hamburger_edge.support.version import package_version
 
 __all__ = [
     "BundleError",
@@ -73,3 +75,12 @@ __all__ = [
     "load",
     "tools_of",
 ]
+
+__version__: str
+
+if not TYPE_CHECKING:  # for a type checker, other names stay errors
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":  # looked up at its first use
+            return package_version()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,12 +25,16 @@ def assembled_bundle(checkpoint: Path, *, progress: Progress = no_progress) -> P
     Making it may fetch the base. Equal checkpoints share a bundle, wherever they are: its name contains a
     hash of both descriptions, which contain the hashes of the base and of all files of the bundle.
     """
-    from hamburger_edge.export.assembly.assemble import assemble
     from hamburger_edge.models.checkpoints.manifest import MANIFEST
+
+    def make(bundle: Path) -> None:
+        from hamburger_edge.export.assembly.assemble import assemble
+
+        assemble(checkpoint, bundle, progress=progress)
 
     content = sha256(checkpoint / MANIFEST) + sha256(_description(checkpoint))
     name = checkpoint.resolve().name
-    return cached_bundle(name, content, lambda bundle: assemble(checkpoint, bundle, progress=progress))
+    return cached_bundle(name, content, make)
 
 
 def cached_bundle(name: str, content: str, make: Callable[[Path], object]) -> Path:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.assembling import assembled_bundle, can_assemble
-from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BundleError, InputError, needing
 from hamburger_edge.model import Model
 from hamburger_edge.support.progress import Progress, no_progress
 from hamburger_edge.support.values import among, safe_repr
 
-# backend -> module, function and extra; each function returns (Backend, tokenizer path, ChatTemplate)
+# backend -> module, function and extra; each function returns (Backend, Background[Tokenizer], ChatTemplate)
 _OPENERS = {
     "torch": ("hamburger_edge.runtimes.torch.torch_backend", "open_checkpoint", "export"),
     "onnx": ("hamburger_edge.runtimes.onnx.onnx_backend", "open_bundle", ""),
@@ -82,9 +81,9 @@ def load(
     known = list(inspect.signature(opener).parameters)[1:]
     if unknown := sorted(set(options) - set(known)):
         raise InputError(f"unknown option {unknown[0]!r} for backend {chosen} (known: {', '.join(known)})")
-    runtime, tokenizer_path, template = opener(folder, **options)
+    runtime, tokenizer, template = opener(folder, **options)
     try:
-        return Model(runtime, Tokenizer(tokenizer_path), template)
+        return Model(runtime, tokenizer.result(), template)
     except BaseException:
         runtime.close()
         raise

@@ -1,8 +1,8 @@
 """List the external weight files of an ONNX graph, without the package `onnx`.
 
 A protobuf message is a list of fields. A field is a number and a wire type, then a value: a number, or a
-length and bytes. The bytes may be another message. Only messages on the path to a tensor's `external_data`
-are parsed.
+length and bytes. The bytes may be another message. Only messages that contain the word `location`, on the
+path to a tensor's `external_data`, are parsed.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _INSIDE = {
     "tensor": {13: "entry"},
 }
 _KEY, _VALUE = 1, 2  # field numbers of an entry
+_LOCATION = b"location"  # the key of a file's name
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
 
 
@@ -51,11 +52,11 @@ def _locations(data: mmap.mmap) -> Iterator[str]:
         inside = _INSIDE.get(message, {})
         texts = {_KEY: b"", _VALUE: b""}
         for field, begin, end in _fields(data, start, stop):
-            if field in inside:
+            if field in inside and data.find(_LOCATION, begin, end) >= 0:
                 waiting.append((inside[field], begin, end))
             elif message == "entry" and field in texts:
                 texts[field] = data[begin:end]
-        if texts[_KEY] == b"location":
+        if texts[_KEY] == _LOCATION:
             yield texts[_VALUE].decode()
 
 

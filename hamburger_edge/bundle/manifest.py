@@ -267,7 +267,7 @@ class Manifest:
         return {part.file for part in self.gguf.files} if self.gguf else set()
 
     def _identity(self, flavor: str, precision: PrecisionPlan, paths: Set[str]) -> str:
-        model = dataclasses.asdict(self.model)
+        model = dict(vars(self.model))
         del model["merge_residual"]  # the file hashes cover it; older bundles keep their fingerprint
         facts = {
             "model": model,

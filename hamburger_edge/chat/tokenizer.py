@@ -14,11 +14,10 @@ from typing import Any
 
 import tokenizers
 
-from hamburger_edge.chat.tokenizer_limits import check_tokenizer_limits
+from hamburger_edge.chat.tokenizer_limits import check_tokenizer_limits, tokenizer_description
 from hamburger_edge.drafts.copied_words import Words
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.support.files import read_regular
-from hamburger_edge.support.strict import unique_keys
 from hamburger_edge.support.values import check_text
 
 
@@ -34,7 +33,7 @@ class Tokenizer:
             ) from error
         self._path = path
         with _typed(f"{path}: not a tokenizer.json"):
-            check_tokenizer_limits(json.loads(content, object_pairs_hook=unique_keys))
+            check_tokenizer_limits(tokenizer_description(content))
             self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()

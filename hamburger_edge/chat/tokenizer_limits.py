@@ -9,14 +9,33 @@ The growth bound of a component is the product of its steps' bounds, in output b
 from __future__ import annotations
 
 import base64
+import json
+import re
 from collections.abc import Iterator
 from typing import Any
+
+from hamburger_edge.support.strict import unique_keys
 
 MOST_GROWTH = 100  # factor of a text's growth over all steps of a component; Llama 2: 3
 MOST_STEPS = 64
 LONGEST_AFFIX = 64  # characters that a model adds to each piece
 _PARTS = ("normalizers", "pretokenizers", "processors", "decoders")
 _KINDS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+
+# The model's tables of thousands of tokens: an object of numbers, and a list of strings or of pairs. They are
+# nearly the whole file and contain no step. A quotation mark inside a JSON string is escaped, so a match
+# never begins or ends inside one.
+_STRING = rb'"(?:[^"\\]++|\\.)*+"'
+_TABLES = re.compile(
+    rb'("vocab"\s*+:\s*+)\{(?:\s*+%(s)b\s*+:\s*+\d++\s*+,?)*+\s*+\}'
+    rb'|("merges"\s*+:\s*+)\[(?:\s*+(?:%(s)b|\[\s*+%(s)b\s*+,\s*+%(s)b\s*+\])\s*+,?)*+\s*+\]'
+    % {b"s": _STRING}
+)
+
+
+def tokenizer_description(content: bytes) -> Any:
+    """Decode a tokenizer.json with empty tables of tokens and merges, which only the library needs."""
+    return json.loads(_TABLES.sub(rb"\1\2null", content), object_pairs_hook=unique_keys)
 
 
 def check_tokenizer_limits(description: Any) -> None:

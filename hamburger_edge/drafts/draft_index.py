@@ -24,7 +24,6 @@ out of the file.
 
 from __future__ import annotations
 
-import itertools
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -124,17 +123,17 @@ class DraftIndex:
         if not likely or (np.diff(keys.astype(np.int64)) <= 0).any() or not known.all():
             raise BundleError(f"{source}: holds impossible entries: copy or export the bundle again")
         self.rates = Rates(tuple(rates[:5]), *rates[5:])
-        rows = zip(tokens.tolist(), *(chances / ONE).tolist(), strict=True)
-        self._guesses = dict(zip(keys.tolist(), itertools.starmap(Guess, rows), strict=True))
+        self._tokens, self._chances = tokens, chances
+        self._row_of = {key: row for row, key in enumerate(keys.tolist())}
 
     def __len__(self) -> int:
-        return len(self._guesses)
+        return len(self._row_of)
 
     def guess(self, skeleton: Sequence[int]) -> Guess | None:
         """Return the usual next token after the longest known context at the skeleton's end."""
         guess = None
         for key in context_keys(skeleton):
-            longer = self._guesses.get(key)
+            longer = self._stored(key)
             if longer is None:
                 break  # a context is stored only if its shorter endings are
             guess = longer
@@ -142,11 +141,18 @@ class DraftIndex:
 
     def may_begin(self, skeleton: Sequence[int]) -> bool:
         """Whether answers usually copy a word here."""
-        return begin_key(skeleton) in self._guesses
+        return begin_key(skeleton) in self._row_of
 
     def first(self, keys: Sequence[int]) -> Guess | None:
         """Return the entry of the first known key."""
-        return next((guess for key in keys if (guess := self._guesses.get(key))), None)
+        return next((guess for key in keys if (guess := self._stored(key))), None)
+
+    def _stored(self, key: int) -> Guess | None:
+        row = self._row_of.get(key)
+        if row is None:
+            return None
+        chance, floor = self._chances[:, row].tolist()
+        return Guess(int(self._tokens[row]), chance / ONE, floor / ONE)
 
 
 def read_draft_index(path: Path, vocab_size: int) -> DraftIndex | None:

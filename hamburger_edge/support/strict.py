@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import gzip
 import io
 import json
-import tomllib
 import types
 import typing
-import zlib
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
@@ -47,6 +44,8 @@ def _fields_of(cls: type[Any]) -> tuple[dict[str, Any], dict[str, dataclasses.Fi
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
+    if type(value) is hint:  # most values
+        return value
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in args:
@@ -58,6 +57,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise ConfigError(f"{where}: expected a list, got {safe_repr(value)}")
+        if all(type(item) is args[0] for item in value):
+            return tuple(value)
         return tuple(_convert(args[0], item, f"{where}[{i}]") for i, item in enumerate(value))
     if origin is Literal:
         if value not in args:
@@ -102,6 +103,8 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
     """Decode a TOML file, or raise a ConfigError naming it."""
+    import tomllib
+
     try:
         return tomllib.loads(read_regular(path, most=1 << 20).decode("utf-8"))
     except OSError as error:
@@ -142,6 +145,9 @@ def read_lines(path: str | PathLike[str]) -> list[tuple[str, str]]:
 
     Only a line feed ends a line: JSON strings may contain the other line separators of `str.splitlines`.
     """
+    import gzip
+    import zlib
+
     try:
         content = read_regular(path)
         if str(path).endswith(".gz"):

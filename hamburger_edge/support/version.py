@@ -1,8 +1,16 @@
 """The version of the installed package."""
 
-from importlib.metadata import PackageNotFoundError, version
+from __future__ import annotations
 
-try:
-    __version__ = version("hamburger-edge")
-except PackageNotFoundError:  # a source tree that is not installed
-    __version__ = "0+unknown"
+import functools
+
+
+@functools.cache
+def package_version() -> str:
+    """Return the version. Its look-up imports a mail parser, which an answer does not need."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("hamburger-edge")
+    except PackageNotFoundError:  # a source tree that is not installed
+        return "0+unknown"

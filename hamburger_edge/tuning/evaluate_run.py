@@ -28,7 +28,7 @@ from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.strict import from_mapping, read_json
-from hamburger_edge.support.version import __version__
+from hamburger_edge.support.version import package_version
 from hamburger_edge.tuning.data.copied_values import not_in_prompt
 from hamburger_edge.tuning.judging.baselines import Baseline
 from hamburger_edge.tuning.judging.tool_scores import ToolScore, tool_scores
@@ -137,7 +137,7 @@ def _inputs(tuned: Tuned) -> dict[str, Any]:
     recipe, task, checkpoint = tuned.recipe, tuned.task, tuned.checkpoint
     manifest = read_json(checkpoint / MANIFEST)
     inputs = {
-        "version": __version__,
+        "version": package_version(),
         "checkpoint": {
             **{
                 name: manifest.get(name)

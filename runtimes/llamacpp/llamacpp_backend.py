@@ -15,6 +15,7 @@ from hamburger_edge.bundle.files import check_files, model_info
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.drafts.drafting import Costs
 from hamburger_edge.errors import BundleError, ClosedError, InputError
 from hamburger_edge.loop.backend import Floats, MicroReadout, Readout, Snapshot
@@ -23,6 +24,7 @@ from hamburger_edge.runtimes.llamacpp.decoders import LlamaCppBase, LlamaCppMicr
 from hamburger_edge.runtimes.llamacpp.gguf_file import GGUF
 from hamburger_edge.runtimes.llamacpp.graft import LlamaCppEmbedder, StopHead
 from hamburger_edge.runtimes.llamacpp.library import KV_BYTES, Library, library
+from hamburger_edge.support.background import Background
 from hamburger_edge.support.processors import MOST_THREADS, usable_processors
 from hamburger_edge.support.values import among, flag, safe_repr, whole_in
 
@@ -40,8 +42,8 @@ def open_bundle(
     flash_attention: bool | None = None,
     verify: bool = False,
     log: bool = False,
-) -> tuple[LlamaCppBackend, Path, ChatTemplate]:
-    """Open a bundle with GGUF files -> backend, path of the tokenizer, chat template.
+) -> tuple[LlamaCppBackend, Background[Tokenizer], ChatTemplate]:
+    """Open a bundle with GGUF files -> backend, tokenizer (read meanwhile), chat template.
 
     The options are those of `load`. `gpu_layers` -1 puts all layers on a GPU if llama.cpp was built for one.
     """
@@ -49,8 +51,9 @@ def open_bundle(
     check_files(path, manifest, hashes=flag("verify", verify))
     if manifest.gguf is None:
         raise BundleError(f"{path}: holds no GGUF files: export it again with  --format gguf")
-    tokenizer = manifest.tokenizer_in(path)
+    tokenizer_path = manifest.tokenizer_in(path)
     _check_options(manifest, cache_slots, threads, kv_cache_dtype, flash_attention, gpu_layers)
+    tokenizer = Background(lambda: Tokenizer(tokenizer_path))
     backend = LlamaCppBackend(
         path,
         manifest,

@@ -22,6 +22,7 @@ from hamburger_edge.bundle.files import check_files, model_info
 from hamburger_edge.bundle.manifest import KV_TYPES, KVLayout, Manifest
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import (
     BundleError,
     ClosedError,
@@ -34,6 +35,7 @@ from hamburger_edge.runtimes.onnx.cache import Cache, InPlaceCache, PlacedCache
 from hamburger_edge.runtimes.onnx.machine_costs import machine_costs
 from hamburger_edge.runtimes.onnx.onnx_parts import OnnxBase, OnnxEmbedder, OnnxMicroDecoder
 from hamburger_edge.runtimes.onnx.sessions import Provider, choose_provider, open_graph
+from hamburger_edge.support.background import Background
 from hamburger_edge.support.processors import usable_processors
 from hamburger_edge.support.values import among, flag, safe_repr, whole_in
 
@@ -49,8 +51,11 @@ def open_bundle(
     cache_slots: int | None = None,
     kv_cache_dtype: str | None = None,
     verify: bool = False,
-) -> tuple[OnnxBackend, Path, ChatTemplate]:
-    """Open a bundle -> backend, path of the tokenizer, chat template. The options are those of `load`."""
+) -> tuple[OnnxBackend, Background[Tokenizer], ChatTemplate]:
+    """Open a bundle -> backend, tokenizer, chat template. The options are those of `load`.
+
+    The tokenizer is read beside the weights: ONNX Runtime opens a graph without Python's lock.
+    """
     if cache_slots is not None:
         whole_in("cache_slots", cache_slots, 1, 1 << 31)
     manifest = load_manifest(path)
@@ -65,9 +70,10 @@ def open_bundle(
             f"as exported: export again with --kv-cache-dtype {', '.join(KV_TYPES)}, or run GGUF files with "
             "backend llamacpp"
         )
-    tokenizer = manifest.tokenizer_in(path)
+    tokenizer_path = manifest.tokenizer_in(path)
     chosen = choose_provider(provider, provider_options, manifest.flavor)
     common: dict[str, Any] = {"threads": threads, "cache_slots": cache_slots}
+    tokenizer = Background(lambda: Tokenizer(tokenizer_path))
     try:
         backend = OnnxBackend(path, manifest, provider=chosen, **common)
     except RuntimeUnavailableError as error:
@@ -76,6 +82,7 @@ def open_bundle(
         warnings.warn(f"provider 'auto' takes the CPU: {error}", HamburgerWarning, stacklevel=3)
         backend = OnnxBackend(path, manifest, provider=choose_provider("cpu", None), **common)
     if backend.rows_are_exact:
+        tokenizer.wait()  # it would disturb the measurement
         costs = machine_costs(backend, threads or usable_processors())
         backend.info = replace(backend.info, machine_costs=costs)
     return backend, tokenizer, ChatTemplate.from_json(manifest.chat_template)
@@ -122,7 +129,8 @@ class OnnxBackend:
         half = "fp16" in (plan.base, plan.head, plan.graft)
         sessions = {
             graph.name: open_graph(folder, graph, provider, threads, fold=half or graph.name == "base")
-            for graph in manifest.graphs
+            # the base first: it takes longest, and the tokenizer is read meanwhile
+            for graph in sorted(manifest.graphs, key=lambda graph: graph.name != "base")
         }
         self.embedder = OnnxEmbedder(sessions["embedder"], model.hidden_size)
         micro = manifest.kv.micro(model.micro_layers)

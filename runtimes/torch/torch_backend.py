@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.drafts.draft_index import read_draft_index
 from hamburger_edge.errors import ClosedError, ContextFullError
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot, check_saved_cache
@@ -23,6 +24,7 @@ from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import Cached, KVCache
+from hamburger_edge.support.background import Background
 from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.support.processors import MOST_THREADS
 from hamburger_edge.support.strict import from_mapping
@@ -163,7 +165,7 @@ def use_threads(threads: int | None, name: str = "threads") -> None:
 
 def open_checkpoint(
     path: str | PathLike[str], *, cache_slots: int | None = None, threads: int | None = None
-) -> tuple[TorchBackend, Path, ChatTemplate]:
+) -> tuple[TorchBackend, Background[Tokenizer], ChatTemplate]:
     """Open a checkpoint folder, a Lightning file or a built-in name for `hamburger_edge.load`."""
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
@@ -190,7 +192,8 @@ def open_checkpoint(
         tools=tools,
         draft_index=None if index is None else read_draft_index(index, vocab_size),
     )
-    return backend, checkpoint.tokenizer, ChatTemplate.from_json(checkpoint.chat_template)
+    tokenizer = Background(lambda: Tokenizer(checkpoint.tokenizer))
+    return backend, tokenizer, ChatTemplate.from_json(checkpoint.chat_template)
 
 
 def pad_groups(groups: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

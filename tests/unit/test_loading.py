@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
+import threading
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,13 @@ from helpers.scripted_backend import ScriptedBackend, info
 
 import hamburger_edge
 from hamburger_edge.bundle import files
+from hamburger_edge.bundle.manifest import GraphSpec
 from hamburger_edge.chat.template import ChatTemplate
+from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import BundleError, InputError, MissingExtraError
+from hamburger_edge.loading import find_bundle
+from hamburger_edge.runtimes.onnx import onnx_backend, sessions
+from hamburger_edge.support.background import Background
 
 
 @pytest.fixture
@@ -26,7 +34,8 @@ def runtimes(monkeypatch: pytest.MonkeyPatch, tokenizer_path: Path) -> dict[str,
         def opener(path: Path, *, threads: int = 1) -> Any:
             backend = ScriptedBackend(info(vocab_size=321))
             called.update(name=name, path=path, threads=threads, backend=backend)
-            return backend, called.get("tokenizer", tokenizer_path), ChatTemplate()
+            tokenizer = Background(lambda: Tokenizer(called.get("tokenizer", tokenizer_path)))
+            return backend, tokenizer, ChatTemplate()
 
         module = types.ModuleType(name)
         setattr(module, function, opener)
@@ -109,13 +118,20 @@ def test_missing_package_error_names_its_extra(
     assert f"pip install {wanted} " in str(error.value)
 
 
-def test_loading_a_cached_bundle_scans_each_graph_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def warm_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache folder with the bundle of `tiny`."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("HAMBURGER_EDGE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield find_bundle("tiny").parents[1]
+
+
+def test_loading_a_cached_bundle_scans_each_graph_once_and_hashes_no_file(
+    warm_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The search for the bundle once read the graphs, too."""
-    monkeypatch.setenv("HAMBURGER_EDGE_HOME", str(tmp_path))
-    hamburger_edge.load("tiny", threads=1).close()
     scan, scanned = files.external_files, []
+    monkeypatch.setattr(files, "sha256", lambda path: pytest.fail(f"{path} was hashed"))
 
     def counted(path: Path) -> set[str]:
         scanned.append(path.name)
@@ -124,3 +140,42 @@ def test_loading_a_cached_bundle_scans_each_graph_once(
     monkeypatch.setattr(files, "external_files", counted)
     hamburger_edge.load("tiny", threads=1).close()
     assert sorted(scanned) == ["base.onnx", "embedder.onnx", "micro_decoder.onnx"]
+
+
+def test_tokenizer_is_read_while_the_base_is_opened(
+    warm_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start once read one after the other."""
+    begun, graphs = threading.Event(), list[str]()
+
+    def open_graph(folder: Path, graph: GraphSpec, *arguments: Any, **options: Any) -> Any:
+        graphs.append(graph.name)
+        assert begun.wait(60), "the tokenizer waits for the graphs"
+        return sessions.open_graph(folder, graph, *arguments, **options)
+
+    def read(path: Path) -> Tokenizer:
+        begun.set()
+        return Tokenizer(path)
+
+    monkeypatch.setattr(onnx_backend, "open_graph", open_graph)
+    monkeypatch.setattr(onnx_backend, "Tokenizer", read)
+    hamburger_edge.load("tiny", threads=1).close()
+    assert graphs[0] == "base"
+
+
+ANSWER = """
+import sys
+from hamburger_edge.cli.main import main
+assert main(["run", "tiny", "hi", "--max-tokens", "2", "--threads", "1"]) == 0
+print(*sorted(sys.modules), file=sys.stderr)
+"""
+
+
+def test_answer_imports_only_what_it_needs(warm_cache: Path) -> None:
+    """A first answer once imported a mail parser, for the version, and the assembly of bundles."""
+    answer = subprocess.run([sys.executable, "-c", ANSWER], check=True, capture_output=True, text=True)
+    modules = set(answer.stderr.split())
+    unused = {"asyncio", "concurrent", "email", "importlib.metadata", "logging", "subprocess", "tomllib"}
+    parts = {f"hamburger_edge.{part}" for part in ("benchmarks", "evaluation", "export", "serve", "tuning")}
+    assert "hamburger_edge.runtimes.onnx.onnx_backend" in modules
+    assert modules & (unused | parts) == set()

@@ -10,7 +10,7 @@ from hamburger_edge.assembling import assembled_bundle, cached_bundle, can_assem
 from hamburger_edge.errors import InputError
 from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.support.terminal import ProgressBar
-from hamburger_edge.support.version import __version__
+from hamburger_edge.support.version import package_version
 
 
 def built_in_bundle(name: str, precision: str | None = None) -> Path:
@@ -37,7 +37,7 @@ def built_in_bundle(name: str, precision: str | None = None) -> Path:
             shutil.rmtree(bundle, ignore_errors=True)  # an export does not replace a damaged bundle
             export_checkpoint(checkpoint, bundle, precision=chosen, force=True, progress=progress)
 
-        content = f"{__version__} {_weights_digest(checkpoint)}"
+        content = f"{package_version()} {_weights_digest(checkpoint)}"
         return cached_bundle(f"{name}-{chosen}", content, export)
 
 

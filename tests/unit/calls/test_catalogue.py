@@ -172,7 +172,7 @@ def test_limits_outside_the_catalogue_are_refused(limits: dict[str, Any], error:
 
 def test_limit_names_the_text_of_an_object_by_its_path() -> None:
     for path in ("guests.name", "AddEvent.guests.name"):
-        event = CATALOGUE.limited(Limits.of({"names": {path: ["Ann"]}, "tools": ["AddEvent"]})).tools[0]
+        event = CATALOGUE.limited(CallLimits.of({"names": {path: ["Ann"]}, "tools": ["AddEvent"]})).tools[0]
         guests = event.parameters[1]
         assert [parameter.kind for parameter in guests.properties] == ["integer", "choice", "string"]
 

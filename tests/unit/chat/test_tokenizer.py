@@ -18,7 +18,7 @@ from tokenizers import decoders, models
 
 from hamburger_edge.chat.template import PRESETS, ChatTemplate
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer, _byte_fallback
-from hamburger_edge.chat.tokenizer_limits import check_tokenizer_limits
+from hamburger_edge.chat.tokenizer_limits import check_tokenizer_limits, tokenizer_description
 from hamburger_edge.errors import BundleError, ConfigError, ContextFullError, InputError
 from hamburger_edge.model import Model
 
@@ -290,6 +290,22 @@ def test_long_suffix_and_repeated_keys_of_a_tokenizer_are_refused(tmp_path: Path
     path.write_text(json.dumps(whole)[:-1] + ', "normalizer": null}')
     with pytest.raises(BundleError, match="key 'normalizer' stands there twice"):
         Tokenizer(path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("indent", [None, 1])
+def test_description_of_a_tokenizer_lacks_only_vocabulary_and_merges(
+    tmp_path: Path, kind: str, indent: int | None
+) -> None:
+    """Both tables were decoded twice: for the limits, and by the library."""
+    whole = json.loads(getattr(toy_tokenizers, kind)(tmp_path).read_text())
+    puzzling = ['"', "\\", '\\"vocab": {"a": 1}', '"merges": ["a b"]', "}", "]"]
+    whole["model"]["vocab"] |= {text: 1000 + index for index, text in enumerate(puzzling)}
+    whole["normalizer"] = {"type": "Replace", "pattern": {"String": puzzling[2]}, "content": puzzling[3]}
+    whole["more"] = {"vocab": {"type": "Prepend"}, "merges": [["a", "b"], {"type": "Prepend"}]}
+    description = tokenizer_description(json.dumps(whole, indent=indent).encode())
+    whole["model"] |= {"vocab": None, "merges": None}
+    assert description == whole
 
 
 def test_a_prompt_of_megabytes_is_refused_before_it_is_read_as_tokens(

@@ -1,0 +1,36 @@
+"""A call in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+class Background(Generic[Value]):
+    """Calls a function in a thread, beside the work of the caller."""
+
+    def __init__(self, function: Callable[[], Value]) -> None:
+        self._function = function
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for the end of the call."""
+        self._thread.join()
+
+    def result(self) -> Value:
+        """Wait, then return the function's value or raise its error."""
+        self.wait()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def _run(self) -> None:
+        try:
+            self._value = self._function()
+        except BaseException as error:
+            self._error = error
