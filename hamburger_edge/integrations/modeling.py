@@ -144,9 +144,8 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
                 license=checkpoint.manifest.get("license", {}),
                 rows="fp32",
             )
-            write_into(
-                saved, **{name: checkpoint.manifest.get(name) for name in ("recommended", "edits_prompt")}
-            )
+            facts = ("recommended", "edits_prompt", "copied_fields")
+            write_into(saved, **{name: checkpoint.manifest.get(name) for name in facts})
             copy_terms(checkpoint.folder, saved)
             if text := checkpoint.file(CALIBRATION):
                 shutil.copyfile(text, saved / CALIBRATION)
@@ -188,8 +187,12 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
             if checkpoint is None:
                 raise InputError("there is no tokenizer: begin with from_pretrained")
             cache_slots = min(DEFAULT_CACHE_SLOTS, self.config.max_position_embeddings)
-            edits_prompt = checkpoint.manifest.get("edits_prompt", False)
-            backend = TorchBackend(self.hamburger, cache_slots=cache_slots, edits_prompt=edits_prompt)
+            backend = TorchBackend(
+                self.hamburger,
+                cache_slots=cache_slots,
+                edits_prompt=checkpoint.manifest.get("edits_prompt", False),
+                copied_fields=tuple(checkpoint.manifest.get("copied_fields", ())),
+            )
             template = ChatTemplate.from_json(checkpoint.chat_template)
             self._loop = Loop(Inference.of(backend, Tokenizer(checkpoint.tokenizer), template))
         return self._loop
