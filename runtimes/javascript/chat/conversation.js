@@ -77,7 +77,7 @@ export class Chat {
     let before = this.#parts.template.isTask ? [] : this.groups;
     let ids = this.#parts.turn(text, before, this.system);
     let forgotten = this.forgotten;
-    const limit = turn.maxTokens ?? this.settings.maxTokens;
+    const limit = checkOptions(turn).maxTokens ?? this.settings.maxTokens;
     if (before.length && !fits(this.#parts.engine.info, before, ids.length, limit)) {
       const turns = this.#settled().slice(forgotten).map(({ content }) => content);
       const newest = newestTurns(this.#parts, { system: this.system, turns }, text);
