@@ -136,8 +136,7 @@ COMMAND = Command(
             "--calls",
             dest="as_calls",
             action="store_true",
-            help="print the calls of a model with tools, as a JSON list (with --json: an object with the "
-            "list, and the certainty of the whole answer if it was measured)",
+            help="print the calls of a model with tools, as a JSON list",
         ),
         option(
             "--names",
