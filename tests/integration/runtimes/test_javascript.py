@@ -259,13 +259,22 @@ def test_react_native_adapter_refuses_an_int8_cache(
 # -- as a package in an app --------------------------------------------------------------------------------
 
 
+def tracked_files() -> list[str]:
+    return subprocess.check_output(["git", "ls-files", "."], cwd=HERE, text=True).split()
+
+
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packed package, unpacked in an app."""
-    app = tmp_path_factory.mktemp("app")
+    """The package, packed from a copy of its folder, since other tests use that; unpacked in an app."""
+    app, copy = tmp_path_factory.mktemp("app"), tmp_path_factory.mktemp("copy")
+    for name in tracked_files():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(HERE / name, copy / name)
+    (copy / "node_modules").symlink_to(HERE / "node_modules")
     npm = str(shutil.which("npm"))
     command = [npm, "pack", "--silent", "--pack-destination", str(app)]
-    subprocess.run(command, cwd=HERE, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, cwd=copy, check=True, capture_output=True, timeout=300)
+    assert not (copy / "types").exists()  # the declarations are made for the archive alone
     [archive] = app.glob("*.tgz")
     with tarfile.open(archive) as content:
         content.extractall(app / "node_modules", filter="data")
@@ -273,11 +282,9 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_package_holds_its_code_and_types_only(packed: Path) -> None:
-    assert not (HERE / "types").exists()  # the declarations are made for the archive alone
     names = {path.relative_to(packed).as_posix() for path in packed.rglob("*") if path.is_file()}
-    tracked = subprocess.check_output(["git", "ls-files", "."], cwd=HERE, text=True).split()
-    own = {name for name in tracked if name.startswith(("tests/", "reference/", "tsconfig."))}
-    code = set(tracked) - own
+    tracked = set(tracked_files())
+    code = {name for name in tracked if not name.startswith(("tests/", "reference/", "tsconfig."))}
     types = {f"types/{name.removesuffix('.js')}.d.ts" for name in code if name.endswith(".js")}
     assert names == code | types
 
