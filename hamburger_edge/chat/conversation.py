@@ -88,8 +88,9 @@ class Chat:
         before = [] if self._inference.template.is_task else known
         ids = self._inference.turn(text, before, self.system)
         limit = max_tokens or self.settings.decoding.max_tokens
+        settled = self._settled()
         if before and not fits(self._inference.engine.info, before, len(ids), limit):
-            turns = tuple(message.text for message in self._settled()[forgotten:])
+            turns = tuple(message.text for message in settled[forgotten:])
             count, before = newest_turns(self._inference, Transcript(self.system, turns), text)
             forgotten += count
             ids = self._inference.turn(text, before, self.system)
@@ -97,7 +98,7 @@ class Chat:
         prompt = [*before, *turn]
         sampler = self._sampler(structure)
         sampler.begin(token for group in prompt for token in group)
-        messages = [*self._settled(), Message("user", text), Message("assistant", "")]
+        messages = [*settled, Message("user", text), Message("assistant", "")]
         output = self._inference.text_stream(replace(self.settings, structure=structure))
         return self._answer(known, prompt, messages, sampler, output, max_tokens, structure, forgotten)
 

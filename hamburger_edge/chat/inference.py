@@ -60,8 +60,7 @@ class Inference:
 
         The check avoids tokenizing them: megabytes of text take seconds and a gigabyte of memory.
         """
-        info = self.engine.info
-        room = min(info.cache_slots, info.context_length)
+        room = self.engine.ledger.room_behind(0)
         length = sum(map(len, texts))
         if length > room and length > room * self.tokenizer.longest:
             raise ContextFullError(

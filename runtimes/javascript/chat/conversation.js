@@ -78,15 +78,16 @@ export class Chat {
     let ids = this.#parts.turn(text, before, this.system);
     let forgotten = this.forgotten;
     const limit = checkOptions(turn).maxTokens ?? this.settings.maxTokens;
+    const settled = this.#settled();
     if (before.length && !fits(this.#parts.engine.info, before, ids.length, limit)) {
-      const turns = this.#settled().slice(forgotten).map(({ content }) => content);
+      const turns = settled.slice(forgotten).map(({ content }) => content);
       const newest = newestTurns(this.#parts, { system: this.system, turns }, text);
       [before, forgotten] = [newest.groups, forgotten + newest.first];
       ids = this.#parts.turn(text, before, this.system);
     }
     const prompt = [...before, ...this.#parts.engine.checkTokens(ids)];
     /** @type {Message[]} */
-    const messages = [...this.#settled(), { role: "user", content: text }, { role: "assistant", content: "" }];
+    const messages = [...settled, { role: "user", content: text }, { role: "assistant", content: "" }];
     const sampler = () => {
       const copy = this.#copy();
       copy.begin(prompt.flat());
