@@ -18,7 +18,7 @@ MOST_LEVELS = 3  # objects inside each other
 MOST_PARAMETERS = 1000  # of a tool, with those of its objects
 MOST_OBJECTS = 8  # minItems of a list of objects
 
-_ANNOTATIONS = {
+ANNOTATIONS = {  # keywords that allow and refuse nothing
     "$comment",
     "default",
     "deprecated",
@@ -47,7 +47,7 @@ def read_parameters(schema: Any, where: str) -> tuple[Parameter, ...]:
         raise InputError(f"{where}: parameters must be a JSON schema, got {safe_repr(schema)}")
     _only(
         schema,
-        {*_ANNOTATIONS, *_OF_OBJECT, "$defs", "definitions", "$schema", "strict"},
+        {*ANNOTATIONS, *_OF_OBJECT, "$defs", "definitions", "$schema", "strict"},
         f"{where}: parameters",
     )
     if schema.get("type", "object") != "object":
@@ -87,7 +87,7 @@ class _SchemaReader:
         part, nullable = _resolved(part, self._root, where)
         is_list, shortest, longest = part.get("type") == "array", 0, LONGEST_LIST
         if is_list:
-            _only(part, {"type", *_ANNOTATIONS, *_OF_TYPE["array"]}, where)
+            _only(part, {"type", *ANNOTATIONS, *_OF_TYPE["array"]}, where)
             shortest = _bound(part, "minItems", 0, where)
             longest = _bound(part, "maxItems", LONGEST_LIST, where)
             if not 0 <= shortest <= longest <= LONGEST_LIST:
@@ -123,7 +123,7 @@ class _SchemaReader:
             raise InputError(
                 f"{where}: more than {MOST_LEVELS} objects inside each other: make properties arguments"
             )
-        _only(part, {*_ANNOTATIONS, *_OF_OBJECT}, where)
+        _only(part, {*ANNOTATIONS, *_OF_OBJECT}, where)
         if not part.get("properties"):
             raise InputError(f"{where}: an object needs properties: name them, or use a string")
         return self.properties(part, where, level)
@@ -134,11 +134,11 @@ def _scalar(part: Mapping[str, Any], where: str) -> tuple[Kind, Mapping[str, Any
     values = [part["const"]] if "const" in part else part.get("enum")
     kind = part.get("type")
     if values is not None:
-        _only(part, {"type", "const", "enum", *_ANNOTATIONS}, where)
+        _only(part, {"type", "const", "enum", *ANNOTATIONS}, where)
         return "choice", _choices(values, where), 0, 0
     if kind not in _OF_TYPE or kind == "array":
         raise InputError(f"{where}: type {safe_repr(kind)} is not supported: use string, number or enum")
-    _only(part, {"type", *_ANNOTATIONS, *_OF_TYPE[kind]}, where)
+    _only(part, {"type", *ANNOTATIONS, *_OF_TYPE[kind]}, where)
     if kind == "boolean":
         return "choice", {"true": True, "false": False}, 0, 0
     if kind == "string":

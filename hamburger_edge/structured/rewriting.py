@@ -10,21 +10,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from hamburger_edge.calls.parameter_schema import ANNOTATIONS
 from hamburger_edge.structured.formats import with_pattern
 
 LARGEST_INTEGER = 9 * 10**18
 
 _LIMITS = {"minimum": -LARGEST_INTEGER, "maximum": LARGEST_INTEGER}
-_ANNOTATIONS = {
-    "$comment",
-    "default",
-    "deprecated",
-    "description",
-    "examples",
-    "readOnly",
-    "title",
-    "writeOnly",
-}
 _NAMED = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}  # name -> schema
 _VALUES = {"const", "enum", "default", "examples"}  # keywords that hold values, not schemas
 
@@ -75,7 +66,7 @@ def _bounded(schema: dict[str, Any], reference: dict[str, str] | None) -> dict[s
     kinds = kinds if isinstance(kinds, list) else [kinds]
     if "integer" not in kinds or "number" in kinds or schema.keys() & {"const", "enum"}:
         return schema
-    if reference is not None and kinds == ["integer"] and schema.keys() <= {"type", *_ANNOTATIONS}:
+    if reference is not None and kinds == ["integer"] and schema.keys() <= {"type", *ANNOTATIONS}:
         return {key: value for key, value in schema.items() if key != "type"} | reference
     own = schema.keys()
     return schema | {

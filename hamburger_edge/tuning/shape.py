@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from hamburger_edge.models.architecture.config import BaseConfig
-from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+from hamburger_edge.models.checkpoints.built_in import resolve
+from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.training.data.batches import Cuts, DistilledData
 from hamburger_edge.models.training.data.segmentation import EntropyRule, report_cuts
@@ -122,18 +123,7 @@ def reading_recipe(tuning: Recipe | None, graft: Recipe) -> Recipe:
     Its main purpose is that the base learns to read those groups.
     """
     taught = graft if tuning is None else tuning
-    rank = taught.stages[0].lora_rank
-    stage = Stage(
-        name="reading",
-        learns=("base", "embedder", "micro", "stop_head"),
-        epochs=1.0,
-        learning_rate=2e-4,
-        base_learning_rate=5e-4 if rank else 5e-5,
-        lora_rank=rank,
-        average=0.3,
-        cuts=Cuts(entropy=0.0, random=0.15, agreement=0.65),
-        loss=LossWeights(micro=0.3, stop=0.3, micro_every=3),
-    )
+    stage = _together(taught.stages[0].lora_rank, 1.0, Cuts(entropy=0.0, random=0.15, agreement=0.65))
     return replace(
         graft, stages=(stage,), optimizer="adamw", weight_decay=0.0, judge_every=50, judge_batches=6, seed=1
     )
@@ -144,18 +134,12 @@ def continuing_recipe(start: str, data: DistilledData) -> Recipe:
 
     A third of the examples is cut into groups at random, so that the base still reads merged text.
     """
-    config, rank = load_checkpoint(start).model.config, lora_rank(start)
+    config = read_manifest(resolve(start) / MANIFEST).config
     slots = row_slots(data, config.base.context_length)
-    stage = Stage(
-        name="reading",
-        learns=("base", "embedder", "micro", "stop_head"),
-        epochs=epochs(data, BASE_ROWS * slots, CONTINUED_STEPS),
-        learning_rate=2e-4,
-        base_learning_rate=5e-4 if rank else 5e-5,
-        lora_rank=rank,
-        average=0.3,
-        cuts=Cuts(entropy=0.0, random=0.3),
-        loss=LossWeights(micro=0.3, stop=0.3, micro_every=3),
+    stage = _together(
+        lora_rank(start),
+        epochs(data, BASE_ROWS * slots, CONTINUED_STEPS),
+        Cuts(entropy=0.0, random=0.3),
     )
     return Recipe(
         base="",
@@ -177,6 +161,21 @@ def continuing_recipe(start: str, data: DistilledData) -> Recipe:
         weight_decay=0.0,
         judge_every=100,
         judge_batches=6,
+    )
+
+
+def _together(rank: int, epochs: float, cuts: Cuts) -> Stage:
+    """Return the stage in which base and graft learn together."""
+    return Stage(
+        name="reading",
+        learns=("base", "embedder", "micro", "stop_head"),
+        epochs=epochs,
+        learning_rate=2e-4,
+        base_learning_rate=5e-4 if rank else 5e-5,
+        lora_rank=rank,
+        average=0.3,
+        cuts=cuts,
+        loss=LossWeights(micro=0.3, stop=0.3, micro_every=3),
     )
 
 

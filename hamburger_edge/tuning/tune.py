@@ -55,8 +55,7 @@ def tune(recipe: TuneRecipe, run: TuneRun) -> Tuned:
     data = write_examples(task, run)
     recipe = plan(recipe, task, data, run)
     run.report(f"{len(task.requests)} held-out examples; right without a model: {scores}")
-    learn = _continue if recipe.keep_graft else _learn
-    trainings = learn(recipe, task, data, run)
+    trainings = _learn(recipe, task, data, run)
     if not any(training.trained for training in trainings):
         minutes = "" if run.budget is None else ", which --minutes does not change"
         run.report(
@@ -69,12 +68,10 @@ def tune(recipe: TuneRecipe, run: TuneRun) -> Tuned:
     return Tuned(recipe, task, checkpoint)
 
 
-def _continue(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> list[Learned]:
-    return [learn_more(recipe, task, data, run)]
-
-
 def _learn(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> list[Learned]:
-    """Train the base, a graft on it, and both together."""
+    """Train the base, a graft on it, and both together; or only continue a model's base and graft."""
+    if recipe.keep_graft:
+        return [learn_more(recipe, task, data, run)]
     trainings = list[Learned]()
     if recipe.tune_base:
         trainings.append(learn_base(recipe, task, data, run))
