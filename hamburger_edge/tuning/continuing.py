@@ -1,4 +1,4 @@
-"""Continue a tuned model with more examples: what its checkpoint says replaces choices of the recipe."""
+"""Continue a tuned model with more examples: its checkpoint determines base, layers and tokens."""
 
 from __future__ import annotations
 
