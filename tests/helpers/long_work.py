@@ -15,10 +15,11 @@ from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.manifest import FILE_NAME
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+from hamburger_edge.models.checkpoints.checkpoint import CURVES, load_checkpoint
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.models.distillation.data_manifest import NAME
 from hamburger_edge.models.training.data.batches import DistilledData
+from hamburger_edge.models.training.metrics import FILE as METRICS
 from hamburger_edge.models.training.run_state import FILE as LAST
 from hamburger_edge.support.files import sha256
 from hamburger_edge.tuning.planning import Budget
@@ -124,7 +125,7 @@ def check(given: Path, made: Path) -> None:
 def files(made: Path) -> dict[str, str]:
     """Return the hashes of a run's files, without durations and randomly sealed content."""
     torch.set_num_threads(1)
-    of_the_clock = {"metrics.jsonl", LAST}
+    of_the_clock = {METRICS, CURVES, LAST}  # metrics are written every few seconds, curves drawn from them
     kept = [path for path in _visible(made) if path.name not in of_the_clock]
     return {str(path.relative_to(made)): sha256(path) for path in kept}
 
