@@ -12,8 +12,8 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from hamburger_edge.structured.constraint import Unconstrained
 from hamburger_edge.structured.json_fields import LOST, Phase, Position
+from hamburger_edge.support.constraint import Constraint
 
 # JSON's spelling of bytes, as json.dumps(..., ensure_ascii=False) writes them
 _SPELLED = {code: json.dumps(chr(code), ensure_ascii=False)[1:-1].encode() for code in range(0x80)}
@@ -71,7 +71,7 @@ class Spans:
             place = self._text.find(start, place + 1)
 
 
-class CopiedFields(Unconstrained):
+class CopiedFields(Constraint):
     """The JSON of one answer, and the spans of its prompt. Follows the sampler's choices and rewinds."""
 
     def __init__(

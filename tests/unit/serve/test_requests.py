@@ -230,7 +230,7 @@ def test_parameters_may_have_references(names: list[str], several: bool, tokeniz
     grammars = Grammars(tokenizer.to_json, tokenizer.vocab_size, [2])
     for choice in ("required", "auto"):
         asked = chat(tools=tools, tool_choice=choice, parallel_tool_calls=several)
-        grammar = grammars.start(asked.settings.structure, None)
+        grammar = grammars.start(asked.settings.structure)
         call = '{"name": "a", "arguments": {"p": "x"}}'
         for token in tokenizer.encode(f"[{call}]" if several else call):
             assert grammar.allowed()[token]
