@@ -16,15 +16,15 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
 from hamburger_edge.serve.answers import encoded, error
 from hamburger_edge.serve.fields import RefusedError, decoded
-from hamburger_edge.serve.requests import Asked, RequestLimits, read_chat, read_completion
+from hamburger_edge.serve.requests import AnswerRequest, RequestLimits, read_chat, read_completion
 from hamburger_edge.structured.grammar import Grammars
 
 
-def chat(recommended: Recommended | None = None, **fields: Any) -> Asked:
+def chat(recommended: Recommended | None = None, **fields: Any) -> AnswerRequest:
     return read_chat(question(**fields), lambda _: recommended or UNMEASURED, RequestLimits())
 
 
-def completion(**fields: Any) -> Asked:
+def completion(**fields: Any) -> AnswerRequest:
     return read_completion({"prompt": "Once", **fields}, lambda _: UNMEASURED, RequestLimits())
 
 
