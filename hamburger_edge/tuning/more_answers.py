@@ -50,12 +50,14 @@ def write_answers(
     run = ShardRun(generator, settings, TurnTokens((), (), (), end))
     shards = _written(folder, source)
     for first in range(PORTION * len(shards), len(questions), PORTION):
-        asked = questions[first : first + PORTION]
-        answered = run.run([_conversation(*each) for each in enumerate(asked)], set(), lambda tokens: None)
-        ended = [each for each in answered if each.ids[-1] == end]
+        portion = questions[first : first + PORTION]
+        answered = run.run(
+            [_conversation(*numbered) for numbered in enumerate(portion)], set(), lambda tokens: None
+        )
+        ended = [conversation for conversation in answered if conversation.ids[-1] == end]
         name = f"answers-{len(shards):04d}"
         shards = write_shard(folder, name, to_arrays(ended, settings.top_k), source, shards).shards
-        progress("answering", first + len(asked), len(questions))
+        progress("answering", first + len(portion), len(questions))
 
 
 def _written(folder: Path, source: Mapping[str, Any]) -> tuple[Shard, ...]:

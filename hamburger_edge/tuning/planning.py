@@ -143,8 +143,8 @@ def scored_within(seconds: float, data: DistilledData, score: Callable[[Distille
     probe = some_of(data, range(PROBE))
     began = now()
     score(probe)
-    each = (now() - began) / len(probe)
-    fitting = max(FEWEST, int(seconds / each))
+    seconds_each = (now() - began) / len(probe)
+    fitting = max(FEWEST, int(seconds / seconds_each))
     return 0 if fitting >= len(data) else fitting
 
 
@@ -156,9 +156,9 @@ def read_within(seconds: float, recipe: Recipe, base: LoadedBase, data: Distille
     shutil.rmtree(recipe.out, ignore_errors=True)
     began = now()
     Trainer(replace(recipe, judge_batches=1), new_model(recipe, base, probe), probe, _unheard).run()
-    each = (now() - began) / len(probe)
+    seconds_each = (now() - began) / len(probe)
     shutil.rmtree(recipe.out)
-    return max(FEWEST, int(seconds / each))
+    return max(FEWEST, int(seconds / seconds_each))
 
 
 def _unheard(line: str) -> None:

@@ -203,7 +203,7 @@ def shape(scored: DistilledData, base: BaseConfig, residual: Literal["mean", "la
 def long_groups(scored: DistilledData) -> bool:
     """Return whether groups of 8 hold at least LONG_GROUPS times the tokens of groups of 4."""
     answers = _answers(scored)
-    four, eight = (report_cuts(answers, most, EntropyRule()).tokens_per_group for most in (4, LONGEST))
+    four, eight = (report_cuts(answers, longest, EntropyRule()).tokens_per_group for longest in (4, LONGEST))
     return eight >= LONG_GROUPS * four
 
 

@@ -17,7 +17,7 @@ UNKNOWN = "not stated"
 
 def task_card(name: str, tuned: Tuned, outcome: Outcome, texts: str, *, curves: bool) -> str:
     """Return the card's text. `texts`: about the examples that the checkpoint holds; "" if it holds none."""
-    recipe, found = tuned.recipe, outcome.found
+    recipe, recommendation = tuned.recipe, outcome.found
     manifest = read_manifest(tuned.checkpoint / MANIFEST)
     licences = {part: manifest.license.get(part) or UNKNOWN for part in ("base", "graft")}
     picture = f"\n![The base's training: share of right answers and losses over its steps]({CURVES})\n"
@@ -40,12 +40,12 @@ A folder needs PyTorch (`pip install '.[export]'` in the checkout of hamburger-e
 
 ## Scores
 
-It was asked {found.prompts} prompts that nothing was trained on: whole requests at
+It was asked {recommendation.prompts} prompts that nothing was trained on: whole requests at
 {recipe.precision}, settings in turn, judged by `{tuned.task.judge}`.
 
 {outcome.markdown()}
 
-Recommended: {found.verdict}. `run`, `chat` and `load` use that by default.
+Recommended: {recommendation.verdict}. `run`, `chat` and `load` use that by default.
 {picture if curves else ""}
 {outcome.certainty_markdown}
 

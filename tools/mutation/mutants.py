@@ -163,7 +163,7 @@ MUTANTS = [
         "unit/serve/test_gate.py",
         ("if not self.access.knows(hosts[0]):", "if False:"),
         ("if origin is not None and not self.access.allows_origin(origin, hosts[0]):", "if False:"),
-        ('if scheme.lower() == "bearer" and any(found) else None', "if any(found) else None"),
+        ('if scheme.lower() == "bearer" and any(equal) else None', "if any(equal) else None"),
         ("min(map(len, keys)) < SHORTEST_KEY", "max(map(len, keys)) < SHORTEST_KEY"),
         ("return cls(frozenset(known), not local,", "return cls(frozenset(known), True,"),
         ("if len(hosts) != 1:", "if not hosts:"),
