@@ -76,5 +76,5 @@ def _conversation(number: int, question: Sequence[int]) -> Conversation:
         turns=1,
         temperature=0.0,
         penalty=0.0,
-        asked=tuple(question),
+        question=tuple(question),
     )
