@@ -200,19 +200,19 @@ MUTANTS = [
         "unit/export/test_quantization.py integration/export/test_calibration.py",
         ("columns[stop:].addmm_(share[start:stop, stop:].T, errors, alpha=-1)", "pass"),
         ("columns[last:stop].addmm_(share[first:last, last:stop].T, own, alpha=-1)", "pass"),
-        ("normal[:, blocks:, b] = each[:, b] @ summed[rows]", "pass"),
+        ("normal[:, blocks:, b] = rounded[:, b] @ summed[rows]", "pass"),
         ("torch.where(failed[:, None] == 0, solved, kept)", "kept"),
     ),
     *_of(
         f"{QUANTIZATION}/own_grid.py",
         "unit/export/test_quantization.py",
-        ("return each[:, :-count] + each", "return each[:, :-count] - each"),
+        ("return columns[:, :-count] + columns", "return columns[:, :-count] - columns"),
         ("< without / 2)", "< without * 2)"),
     ),
     *_of(
         f"{QUANTIZATION}/cache_ranges.py",
         "integration/export/test_calibration.py",
-        ("torch.maximum(before, found)", "found"),
+        ("torch.maximum(before, largest)", "largest"),
         (".square().sum(-2).sqrt()", ".abs().amax(-2)"),
     ),
 ]
