@@ -174,8 +174,8 @@ class _Server:
         tokens: list[answers.Token] = []
         while True:
             match await job.next():
-                case Piece(tokens=said):
-                    tokens += said or ()
+                case Piece(tokens=new):
+                    tokens += new or ()
                 case Failed(refused):
                     raise refused
                 case Ended(text, finish, usage, certainty):
