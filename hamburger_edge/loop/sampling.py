@@ -356,9 +356,11 @@ class Sampler:
             cut = nucleus_cut(weights[weights >= cut], settings.top_p)
         cut = max(cut, np.float32(settings.min_p))
         survivors = np.flatnonzero(weights >= cut) if cut > 0 else None
-        found, probability = pick(weights if survivors is None else weights[survivors], self._random.random())
+        survivor, probability = pick(
+            weights if survivors is None else weights[survivors], self._random.random()
+        )
         self._draws += 1
-        index = found if survivors is None else int(survivors[found])
+        index = survivor if survivors is None else int(survivors[survivor])
         if head.order is not None:
             index = int(head.order[index])
         shown = top_tokens(np.where(weights >= cut, weights, 0), top) if top else ()

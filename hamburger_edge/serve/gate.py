@@ -84,7 +84,7 @@ def is_local(host: str) -> bool:
 def read_keys(path: str) -> list[bytes]:
     """Read a key file with one key per line."""
     try:
-        lines = read_regular(path, most=1 << 20).split(b"\n")
+        lines = read_regular(path, limit=1 << 20).split(b"\n")
     except OSError as error:
         raise InputError(
             f"--api-key-file {path}: cannot be read ({error.strerror}): name a file with a key in each line"

@@ -164,11 +164,11 @@ def _explained(structure: Structure, message: str) -> str:
     if match := re.search(r'^Unimplemented keys: \["([^"]*)"', message):
         return _unsupported(structure, f'"{match[1]}"', structure.place(match[1]))
     if match := re.search(r"^Unknown format: (.*)", message):
-        place = structure.place("format", match[1])
-        return _unsupported(structure, f"format {json.dumps(match[1])}", place)
+        path = structure.place("format", match[1])
+        return _unsupported(structure, f"format {json.dumps(match[1])}", path)
     if message.startswith("oneOf"):
-        place = structure.place("oneOf")
-        return _unsupported(structure, "oneOf of alternatives that may overlap", place, "use anyOf, ")
+        path = structure.place("oneOf")
+        return _unsupported(structure, "oneOf of alternatives that may overlap", path, "use anyOf, ")
     if match := re.search(r"regex parse error:\n    (.*)\n    ( *)\^+\nerror: (.*)", message):
         pattern, before, reason = match.groups()
         before, after = (
@@ -183,8 +183,8 @@ def _explained(structure: Structure, message: str) -> str:
     return f"{kind}: {line[:1].lower()}{line[1:]}: correct it"
 
 
-def _unsupported(structure: Structure, what: str, place: str | None, instead: str = "") -> str:
-    where = f" (at {place})" if place else ""
+def _unsupported(structure: Structure, what: str, path: str | None, instead: str = "") -> str:
+    where = f" (at {path})" if path else ""
     return f"{structure.kind}: {what}{where} is not supported: {instead}leave it out, or set strict=False"
 
 

@@ -116,7 +116,7 @@ def _read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _read_csv(path: Path) -> Iterator[tuple[str, Any]]:
     try:
-        with io.TextIOWrapper(open_regular(path, most=TEXT), encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(open_regular(path, limit=TEXT), encoding="utf-8-sig", newline="") as file:
             header = file.readline()
             _check_separator(header, path)
             for number, row in enumerate(csv.DictReader(itertools.chain([header], file), strict=True), 1):
