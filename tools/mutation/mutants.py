@@ -16,7 +16,7 @@ def _of(file: str, tests: str, *changes: tuple[str, str]) -> list[Mutant]:
     return [Mutant(file, *change, tests) for change in changes]
 
 
-LOOP, CHAT = "hamburger_edge/loop", "hamburger_edge/chat"
+LOOP, DRAFTS, CHAT = "hamburger_edge/loop", "hamburger_edge/drafts", "hamburger_edge/chat"
 QUANTIZATION = "export/quantization"
 
 MUTANTS = [
@@ -103,21 +103,24 @@ MUTANTS = [
         ("self._read, self.p_stop = len(tokens),", "self._read, self.p_stop = self._read + 1,"),
     ),
     *_of(
-        f"{LOOP}/drafting.py",
+        f"{DRAFTS}/drafting.py",
         "unit/drafts/test_drafting.py",
-        ("copies.kept, copies.next = copies.kept + 1, place + 1", "copies.kept += 1"),
+        ("copies.kept, copies.next = copies.kept + 1, position + 1", "copies.kept += 1"),
         ("if copied and (usual is None or copied.chance > usual.chance)", "if copied"),
         ("in enumerate(self._drafted[: kept + 1])", "in enumerate(self._drafted[:kept])"),
     ),
     *_of(
-        f"{LOOP}/copied_words.py",
+        f"{DRAFTS}/copied_words.py",
         "unit/drafts/test_drafting.py",
-        ("return Reading(skeleton, (), place + 1, place + 1)", "return Reading(skeleton, (), place, place)"),
+        (
+            "return Reading(skeleton, (), position + 1, position + 1)",
+            "return Reading(skeleton, (), position, position)",
+        ),
         ("key=lambda at: (at < after, abs(at - after))", "key=lambda at: at"),
         ("self._words is not None and self._words.is_text(token)", "self._words is not None"),
     ),
     *_of(
-        f"{LOOP}/draft_index.py",
+        f"{DRAFTS}/draft_index.py",
         "unit/drafts/test_drafting.py",
         (" or not known.all()", ""),
         ("key = ((key ^ token) * 0x01000193)", "key = (token * 0x01000193)"),
