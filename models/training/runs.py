@@ -199,6 +199,8 @@ def train(
         return None
     so_far = trainer.mean.in_place() if trainer.mean and not done else contextlib.nullcontext()
     with so_far:
+        if recipe.start_share:
+            _keep_start(trainer.model, recipe, base, data)
         calibration = trainer.calibrate() if recipe.calibrate else None
         figures(f"calibrated: {calibration}")
         model, delta = merged(recipe, base, data, trainer.model)
@@ -222,14 +224,29 @@ def train(
 
 
 @torch.no_grad()
+def _keep_start(trained: Hamburger, recipe: Recipe, base: LoadedBase, data: DistilledData) -> None:
+    """Take the mean of the learned tensors and those that the run continued: it forgets less."""
+    start = _prepared(recipe, base, data).state_dict()
+    for name, tensor in trained.state_dict().items():
+        if tensor.is_floating_point() and not _frozen(name, recipe):
+            tensor.lerp_(start[name].to(tensor), recipe.start_share)
+
+
+def _prepared(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburger:
+    """Return the model that the run begins with, with the low-rank updates that it learns."""
+    model = new_model(recipe, base, data)
+    for stage in recipe.stages:
+        prepare(model, stage, bf16=False)
+    return model
+
+
+@torch.no_grad()
 def merged(
     recipe: Recipe, base: LoadedBase, data: DistilledData, trained: Hamburger
 ) -> tuple[Hamburger, dict[str, torch.Tensor]]:
     """Put the learned tensors on the base's exact weights, which training may round -> float32 model,
     delta."""
-    model = new_model(recipe, base, data)
-    for stage in recipe.stages:
-        prepare(model, stage, bf16=False)
+    model = _prepared(recipe, base, data)
     learned = {n: t for n, t in trained.state_dict().items() if not _frozen(n, recipe)}
     model.load_state_dict(learned, strict=False)
     delta = merge_lora(model.base)
