@@ -23,6 +23,7 @@ from hamburger_edge.models.distillation.data_manifest import NAME, Shard, read_d
 from hamburger_edge.models.distillation.distill import to_arrays
 from hamburger_edge.models.distillation.generation import BatchGenerator
 from hamburger_edge.models.distillation.written import write_shard
+from hamburger_edge.models.training.speed import faster_type
 from hamburger_edge.support.progress import Progress, no_progress
 
 ROWS, PORTION = 64, 512  # prompts per batch; prompts per shard
@@ -36,13 +37,15 @@ def write_answers(
     *,
     end: int,
     longest: int,
-    dtype: torch.dtype = torch.bfloat16,
+    dtype: torch.dtype | None = None,
     progress: Progress = no_progress,
 ) -> None:
     """Write the greedy answers to `questions` as a data folder.
 
     A question is the tokens before its answer. Answers that do not end within `longest` tokens are left out.
+    Without a `dtype` the device computes in the one that it multiplies faster.
     """
+    dtype = dtype or faster_type(base.norm.weight.device.type)
     capacity = longest + max(map(len, questions))
     settings = DistillSettings(tokens=0, rows=ROWS, max_answer=longest, context=capacity, max_repetition=1)
     generator = BatchGenerator(base, capacity, dtype)
