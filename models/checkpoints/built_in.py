@@ -13,7 +13,7 @@ from pathlib import Path
 from hamburger_edge.errors import CheckpointError, HamburgerError, missing
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, is_lightning
 
-NAMES = ("proofread", "smollm2-135m", "tiny", "voice-commands")
+NAMES = ("home-commands", "proofread", "smollm2-135m", "tiny", "voice-commands")
 _LISTED = ", ".join(NAMES)
 
 

@@ -8,6 +8,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -57,8 +58,21 @@ COMMANDS = [
 ]
 
 
+# sentences at home and their calls; neither examples nor those written by hand for judging
+HOME_COMMANDS: list[tuple[str, list[tuple[str, dict[str, Any]]]]] = [
+    ("flip on the lights in the nursery", [("HassTurnOn", {"area": "nursery", "domain": "light"})]),
+    ("could you turn off the garage lights", [("HassTurnOff", {"area": "garage", "domain": "light"})]),
+    ("put oat milk on my shopping list", [("HassShoppingListAddItem", {"item": "oat milk"})]),
+    ("start a timer for 12 minutes", [("HassStartTimer", {"minutes": 12})]),
+    ("set the volume in the den to 35 percent", [("HassSetVolume", {"area": "den", "volume_level": 35})]),
+    ("what a lovely evening that was", []),
+    ("I think my sister liked the film", []),
+]
+
+
 # (most bytes, what a task is learned and judged by, beside the model)
 FOLDERS: dict[str, tuple[float, set[str]]] = {
+    "home-commands": (25e6, {"recipe.toml", "examples.jsonl.gz", "tools.json"}),
     "proofread": (26e6, {"recipe.toml"}),
     "smollm2-135m": (32e6, {"recipe.toml"}),
     "tiny": (6e6, {"recipe.toml", "corpus.py", "make.py"}),
@@ -141,6 +155,22 @@ def test_voice_commands_answers_correctly_and_merges() -> None:
     meant = [intent for _, intent in COMMANDS]
     assert sum(answer["intent"] == intent for answer, intent in zip(answers, meant, strict=True)) >= 6
     assert sum(len(result.tokens) for result in results) > 2 * sum(len(result.groups) for result in results)
+
+
+@pytest.mark.slow
+def test_home_commands_calls_functions() -> None:
+    """Every call is one of its functions with arguments of the schema, and nearly every one is right."""
+    torch.set_num_threads(1)
+    tools = json.loads((ZOO / "home-commands" / "tools.json").read_text())
+    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
+    with hamburger_edge.load(ZOO / "home-commands", backend="torch") as model:
+        answers = [model.call(sentence) for sentence, _ in HOME_COMMANDS]
+    for call in (call for calls in answers for call in calls):
+        jsonschema.validate(call.arguments, schemas[call.name])
+    made = [[(call.name, call.arguments) for call in calls] for calls in answers]
+    right = [calls == expected for calls, (_, expected) in zip(made, HOME_COMMANDS, strict=True)]
+    assert sum(right) >= 6, made
+    assert right[-2:] == [True, True]  # no call
 
 
 def commands_schema() -> jsonschema.Draft202012Validator:
