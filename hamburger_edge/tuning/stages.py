@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import torch
 
-from hamburger_edge.evaluation.judges import find_judge
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints.built_in import built_in
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
@@ -135,7 +134,7 @@ def _answers_right(task: Task, training: Recipe) -> AnswersRight:
     """Return the watch that measures the share of right answers while a base learns."""
     return AnswersRight(
         task.requests,
-        find_judge(task.judge),
+        task.judge,
         task.dataset.encoder.tokenizer,
         end=task.dataset.encoder.end,
         longest=task.dataset.longest,
