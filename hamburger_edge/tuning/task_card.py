@@ -15,12 +15,16 @@ from hamburger_edge.tuning.tune import Tuned
 UNKNOWN = "not stated"
 
 
-def task_card(name: str, tuned: Tuned, outcome: Outcome, texts: str, *, curves: bool) -> str:
-    """Return the card's text. `texts`: about the examples that the checkpoint holds; "" if it holds none."""
+def task_card(name: str, tuned: Tuned, outcome: Outcome, texts: str, curves_caption: str) -> str:
+    """Return the card's text.
+
+    texts           about the examples that the checkpoint holds; "" if it holds none
+    curves_caption  of its `curves.png`; "" if it has none
+    """
     recipe, found = tuned.recipe, outcome.found
     manifest = read_manifest(tuned.checkpoint / MANIFEST)
     licences = {part: manifest.license.get(part) or UNKNOWN for part in ("base", "graft")}
-    picture = f"\n![The base's training: share of right answers and losses over its steps]({CURVES})\n"
+    picture = f"\n![{curves_caption}]({CURVES})\n" if curves_caption else ""
     return f"""{_front_matter(licences)}
 # {name}
 
@@ -46,7 +50,7 @@ It was asked {found.prompts} prompts that nothing was trained on: whole requests
 {outcome.markdown()}
 
 Recommended: {found.verdict}. `run`, `chat` and `load` use that by default.
-{picture if curves else ""}
+{picture}
 {outcome.certainty_markdown}
 
 ## Data
