@@ -86,6 +86,8 @@ def _data(tuned: Tuned) -> str:
     examples, split = task.dataset.examples, task.split
     source = "written by a command" if is_command(recipe.examples) else f"`{Path(recipe.examples).name}`"
     judging = f"{len(split.held_out)}, by a hash of the prompt"
+    if task.dataset.calibration_judges(split):
+        judging += f", and the {len(split.calibration)} that calibrate"
     if recipe.held_out:
         judging = f"{len(task.requests)} of `{Path(recipe.held_out).name}`"
     rows = [
