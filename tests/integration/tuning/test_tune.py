@@ -24,7 +24,12 @@ from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
 from hamburger_edge.tuning import planning, tune_run
 from hamburger_edge.tuning.data.examples import read_examples
+from hamburger_edge.tuning.planning import Budget
+from hamburger_edge.tuning.stages import plan
+from hamburger_edge.tuning.task import read_task
+from hamburger_edge.tuning.task import write_examples as write_task_examples
 from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe, write_tune_recipe
+from hamburger_edge.tuning.tune_run import TuneRun
 
 pytestmark = pytest.mark.slow
 
@@ -237,6 +242,16 @@ def test_second_run_trains_nothing(task: Path, capsys: pytest.CaptureFixture[str
     assert (task / "made" / "graft.safetensors").stat().st_mtime_ns >= weights
 
 
+def test_run_of_a_given_recipe_reserves_time_for_its_export(task: Path, tmp_path: Path) -> None:
+    """Only trainings without a recipe were timed: a continued run took longer by its export."""
+    recipe, budget = read_tune_recipe(task / "recipe.toml"), Budget(50)
+    run = TuneRun(tmp_path, budget, report=lambda line: None)
+    toy_task = read_task(recipe, run)
+    data = write_task_examples(toy_task, run)
+    plan(recipe, toy_task, data, run)
+    assert budget.export > 0
+
+
 def test_tuned_model_learns_more_examples(
     task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -405,19 +420,23 @@ def test_default_recipe_depends_on_the_examples_and_the_time_limit(
     (tmp_path / "held.jsonl").write_text("\n".join((task / "held_out.jsonl").read_text().splitlines()[:60]))
     options = [str(task / "examples.jsonl"), "--base", str(task / "base"), "-o", str(tmp_path / "made")]
     more = ["--minutes", "0.001", "--held-out", str(tmp_path / "held.jsonl"), "--precision", "int8"]
+    more += ["--more-answers", "150"]
     assert main([*COMMAND, *options, *more]) == 0
     printed = capsys.readouterr()
+    assert "the tuned base answers 100 of 150 prompts, from which the graft learns, too" in printed.err
+    assert main([*COMMAND, *options, *more]) == 0
+    assert "nothing is left to train" in capsys.readouterr().err
     assert "learning to answer ..." in printed.err
     for figure in ("first_kl", "micro_agree", "calibrated", "slots/s"):  # metrics.jsonl stores them
         assert figure not in printed.err
     assert "first_kl" in (tmp_path / "made.work" / "tuning" / "metrics.jsonl").read_text()
-    assert "these scores are noise, since one answer is 2.5 points" in printed.out
+    assert "these scores are noise, since one answer is 10.0 points" in printed.out
     rows = (tmp_path / "made.work" / "wrong.jsonl").read_text().splitlines()
-    assert f"wrong answers: {len(rows)} of 40, the first 10" in printed.out
+    assert f"wrong answers: {len(rows)} of 10" in printed.out
     assert "next: rules would do: nearest example alone scores 97.5" in printed.out
     assert "0.001 minutes: 1 steps of the base (0." in printed.err
     assert "too short to be useful, give --minutes " in printed.err
-    assert "40 of 60 held-out examples are evaluated in the time that is left" in printed.err
+    assert "10 of 60 held-out examples, the fewest, are evaluated in the time that is left" in printed.err
     chosen = read_tune_recipe(tmp_path / "made.work" / "recipe.toml")
     assert chosen.tuning is not None
     assert chosen.graft is not None
