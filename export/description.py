@@ -85,14 +85,14 @@ def write_shared_files(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def recommended_of(checkpoint: Checkpoint) -> Recommended | None:
-    found = checkpoint.manifest.get("recommended")
-    recommended: Recommended | None = found and from_mapping(Recommended, found, "recommended")
+    stored = checkpoint.manifest.get("recommended")
+    recommended: Recommended | None = stored and from_mapping(Recommended, stored, "recommended")
     return recommended
 
 
 def certainty_of(checkpoint: Checkpoint) -> Certainty | None:
-    found = checkpoint.manifest.get("certainty")
-    certainty: Certainty | None = found and from_mapping(Certainty, found, "certainty")
+    stored = checkpoint.manifest.get("certainty")
+    certainty: Certainty | None = stored and from_mapping(Certainty, stored, "certainty")
     return certainty
 
 

@@ -114,15 +114,15 @@ def _write(checkpoint: Checkpoint, folder: Path, options: ExportOptions, progres
 def _for_context(checkpoint: Checkpoint, options: ExportOptions) -> Checkpoint:
     """Limit the checkpoint to the positions that the bundle can use."""
     config = checkpoint.model.config
-    positions = most = config.base.context_length
+    positions = longest = config.base.context_length
     if options.context_length is not None:
-        positions = whole_in("context_length", options.context_length, min(SHORTEST_CACHE, most), most)
+        positions = whole_in("context_length", options.context_length, min(SHORTEST_CACHE, longest), longest)
     if options.flavor == "portable" and not options.has_gguf:
         slots = cache_slots_of(positions, options.cache_slots)
         positions = min(
             positions, slots if config.position_rule == "slot" else slots * config.max_group_tokens
         )
-    if positions == most:
+    if positions == longest:
         return checkpoint
     return dataclasses.replace(checkpoint, model=shortened(checkpoint.model, positions))
 

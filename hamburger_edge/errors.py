@@ -29,17 +29,17 @@ from types import ModuleType
 LONGEST = 500  # upper limit of characters in a message
 
 
-def one_line(text: str, most: int = LONGEST) -> str:
-    """Return the text as one printable line of at most `most` characters.
+def one_line(text: str, limit: int = LONGEST) -> str:
+    """Return the text as one printable line of at most `limit` characters.
 
     Other characters are escaped, and a long text is cut in the middle.
     """
-    if len(text) <= most:
+    if len(text) <= limit:
         text = printable(text)
-    if len(text) <= most:
+    if len(text) <= limit:
         return text
-    end = (most - 5) // 3
-    return f"{printable(text[: most - 5 - end])[: most - 5 - end]} ... {printable(text[-end:])[-end:]}"
+    end = (limit - 5) // 3
+    return f"{printable(text[: limit - 5 - end])[: limit - 5 - end]} ... {printable(text[-end:])[-end:]}"
 
 
 def printable(line: str) -> str:

@@ -88,8 +88,8 @@ def _recommended_precision(checkpoint: str | Path | Checkpoint) -> str | None:
     from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 
     if not isinstance(checkpoint, str | Path):
-        found: str | None = checkpoint.manifest.get("recommended_precision")
-        return found
+        precision: str | None = checkpoint.manifest.get("recommended_precision")
+        return precision
     description = Path(checkpoint) / MANIFEST
     if not description.exists():
         return None  # a file of another kind: loading reports it

@@ -192,8 +192,8 @@ def _arrays(job: Product | TokenTable, weights: Weights) -> Iterator[tuple[int, 
         yield job.values, values.T
         yield job.scales, scales
         return
-    made = [quantize_columns(weights.rows(origin)) for origin in job.origins]
-    values, scales = (np.concatenate(parts, axis=-1) for parts in zip(*made, strict=True))
+    quantized = [quantize_columns(weights.rows(origin)) for origin in job.origins]
+    values, scales = (np.concatenate(parts, axis=-1) for parts in zip(*quantized, strict=True))
     start = 0
     for tile in job.tiles:
         columns = slice(start, start + tile.width)

@@ -34,13 +34,13 @@ def recipe_of(
     forms: Iterable[nn.Module], model: Hamburger, folds: Folds, weights: WeightFile
 ) -> AssemblyRecipe:
     """Find the sources of all spans of a finished weights file, by their bytes."""
-    found: dict[int, int] = {}  # offset -> bytes of tensors with a source
+    lengths: dict[int, int] = {}  # offset -> bytes of tensors with a source
 
     def place(tensor: Tensor) -> int | None:
         data = tensor.detach().contiguous().numpy().data.cast("B")
         offset = weights.find(data)
         if offset is not None:
-            found[offset] = max(found.get(offset, 0), len(data))
+            lengths[offset] = max(lengths.get(offset, 0), len(data))
         return offset
 
     products, tables, plain = [], [], []
@@ -58,7 +58,7 @@ def recipe_of(
         if (offset := place(tensor)) is not None:
             plain.append(Plain(name, offset, tensor.numel() * 4))
     stored = tuple(
-        Stored(offset, length) for offset, length in sorted(weights.spans) if found.get(offset, 0) < length
+        Stored(offset, length) for offset, length in sorted(weights.spans) if lengths.get(offset, 0) < length
     )
     return AssemblyRecipe(
         FORMAT, weights.size, tuple(products), tuple(tables), tuple(plain), stored, folds.to_json()

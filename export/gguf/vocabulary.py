@@ -68,7 +68,7 @@ def _add_sentencepiece(
     part: GGUFBuilder, tokens: list[str], types: list[int], merges: list[str], description: Mapping[str, Any]
 ) -> None:
     """Score tokens by merge order: llama.cpp joins the pair whose result scores highest."""
-    rank = {merge.replace(" ", "", 1): -float(place) for place, merge in reversed(list(enumerate(merges)))}
+    rank = {merge.replace(" ", "", 1): -float(number) for number, merge in reversed(list(enumerate(merges)))}
     for number, token in enumerate(tokens):
         if len(token) == 6 and token.startswith("<0x"):
             types[number] = BYTE

@@ -25,8 +25,8 @@ class WeightFile:
 
     def place(self, data: memoryview) -> int:
         """Return the offset of these bytes; write them if they are new."""
-        if (found := self.find(data)) is not None:
-            return found
+        if (span := self.find(data)) is not None:
+            return span
         self.file.seek(0, 2)
         self.file.write(b"\0" * (-self.file.tell() % ALIGNMENT))
         offset = self.file.tell()

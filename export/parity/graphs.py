@@ -85,8 +85,8 @@ class Tokens:
         self._text: list[int] = []
         self._next = 0
         if checkpoint.tokenizer is not None:  # from the beginning of a conversation
-            said = itertools.islice(calibration_texts(checkpoint), 8 * seed, 8 * seed + 8)
-            self._text = [token for parts in said for groups in parts for group in groups for token in group]
+            texts = itertools.islice(calibration_texts(checkpoint), 8 * seed, 8 * seed + 8)
+            self._text = [token for parts in texts for groups in parts for group in groups for token in group]
 
     def take(self, size: int) -> list[int]:
         if not self._text:

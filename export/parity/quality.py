@@ -141,10 +141,10 @@ def _scores(
     reference: TorchBackend, backend: Backend, prompt: list[Group], groups: list[Group]
 ) -> Iterator[tuple[Array, list[Array]]]:
     """Yield the scores of each group's first token, and those of each further one."""
-    for readout, said in reading(backend, prompt, groups):
-        first = [readout.logits[row].copy() for row in range(len(said))]  # before the next call
-        further = micro_steps(reference, backend, readout, [group[:-1] for group in said])
-        yield from zip(first, ([each.logits for each in scored] for scored in further), strict=True)
+    for readout, next_groups in reading(backend, prompt, groups):
+        first = [readout.logits[row].copy() for row in range(len(next_groups))]  # before the next call
+        further = micro_steps(reference, backend, readout, [group[:-1] for group in next_groups])
+        yield from zip(first, ([micro.logits for micro in scored] for scored in further), strict=True)
 
 
 class _Distances:

@@ -72,13 +72,13 @@ def generations(
     reference: Backend, exported: Backend, prompts: list[list[int]], progress: Progress
 ) -> Iterator[Run]:
     """Answer one prompt with groups of each size, and every prompt with those of the stop head."""
-    most = reference.info.max_group_tokens
-    tokens = new_tokens(most)
+    longest = reference.info.max_group_tokens
+    tokens = new_tokens(longest)
     room = max(1, min(backend.info.cache_slots for backend in (reference, exported)) - tokens)
     prompts = [prompt[:room] for prompt in prompts]  # a template may bring a long system text
     fixed = (
         (prompts[size % len(prompts)], f"groups of {size}", groups_of_size(size))
-        for size in range(1, most + 1)
+        for size in range(1, longest + 1)
     )
     cases = [*fixed, *((prompt, "confidence 0.5", merge) for prompt in prompts)]
     for index, (prompt, kind, driver) in enumerate(cases):
@@ -135,9 +135,11 @@ def read(
         scores = {}
         for backend in (reference, exported):
             read_out = []
-            for readout, said in reading(backend, slots, groups):
+            for readout, next_groups in reading(backend, slots, groups):
                 read_out.append(readout.logits.copy())
-                micro[backend] += _read_groups(reference, backend, readout, said, row_of, stops[backend])
+                micro[backend] += _read_groups(
+                    reference, backend, readout, next_groups, row_of, stops[backend]
+                )
             scores[backend] = np.concatenate(read_out)
         for backend, logits in scores.items():
             nats[backend] += list(_surprise(logits, targets))
@@ -168,14 +170,14 @@ def reading(
     and it reads an answer in one call.
     """
     fed = groups[:-1]  # nothing follows the last one
-    most = max(1, len(fed)) if isinstance(backend, TorchBackend) else AT_ONCE
+    batch = max(1, len(fed)) if isinstance(backend, TorchBackend) else AT_ONCE
     parts = [(prompt, [len(prompt) - 1], groups[:1])]
-    for start in range(0, len(fed), most):
-        then = fed[start : start + most]
+    for start in range(0, len(fed), batch):
+        then = fed[start : start + batch]
         parts.append((then, list(range(len(then))), groups[start + 1 : start + 1 + len(then)]))
     ledger = Ledger.of(backend.info)
-    for read_now, rows, said in parts:
-        yield backend.macro(read_now, [ledger.append(group) for group in read_now], rows), said
+    for read_now, rows, next_groups in parts:
+        yield backend.macro(read_now, [ledger.append(group) for group in read_now], rows), next_groups
 
 
 class _Stops(NamedTuple):
@@ -202,7 +204,7 @@ def micro_steps(
         if group:
             backend.micro_begin(readout.features[row])
         scored = (backend.micro(token) for token in group)
-        yield [MicroReadout(each.logits.copy(), each.p_stop) for each in scored]
+        yield [MicroReadout(micro.logits.copy(), micro.p_stop) for micro in scored]
 
 
 def _read_groups(
@@ -219,9 +221,9 @@ def _read_groups(
     steps = micro_steps(reference, backend, readout, fed)
     for row, (group, scored) in enumerate(zip(groups, steps, strict=True)):
         stops.base.append(float(readout.p_stop[row]))
-        stops.micro_decoder.extend(float(each.p_stop) for each in scored)
-        for following, each in zip(group[1:], scored, strict=False):
-            nats += list(_surprise(each.logits[None], [row_of.get(following, following)]))
+        stops.micro_decoder.extend(float(micro.p_stop) for micro in scored)
+        for following, micro in zip(group[1:], scored, strict=False):
+            nats += list(_surprise(micro.logits[None], [row_of.get(following, following)]))
     return nats
 
 

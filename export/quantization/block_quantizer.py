@@ -183,5 +183,5 @@ def unpacked(blocks: Blocks) -> tuple[Tensor, Tensor]:
 def dequantize(blocks: Blocks) -> Tensor:
     """Return the stored weights as float32 [N, K]."""
     q, zeros = unpacked(blocks)
-    each = [x.float().repeat_interleave(blocks.size, 1)[:, : q.shape[1]] for x in (zeros, blocks.scales)]
-    return (q.float() - each[0]) * each[1]
+    spread = [x.float().repeat_interleave(blocks.size, 1)[:, : q.shape[1]] for x in (zeros, blocks.scales)]
+    return (q.float() - spread[0]) * spread[1]

@@ -41,9 +41,9 @@ class CacheRanges:
             if pairs:
                 lengths = heads.unflatten(-1, (2, -1)).square().sum(-2).sqrt()
                 heads = torch.cat([lengths, lengths], dim=-1)
-            found = heads.abs().amax((0, 1)).flatten()
+            largest = heads.abs().amax((0, 1)).flatten()
             before = self.largest.get(name)
-            self.largest[name] = found if before is None else torch.maximum(before, found)
+            self.largest[name] = largest if before is None else torch.maximum(before, largest)
 
         return widen
 

@@ -88,11 +88,11 @@ def _cut(tokens: list[int], max_group_tokens: int) -> Iterator[Group]:
         tokens, size = tokens[size:], size % max_group_tokens + 1
 
 
-def _batch(rows: list[tuple[list[Group], list[Group]]], most: int) -> GroupBatch:
+def _batch(rows: list[tuple[list[Group], list[Group]]], longest: int) -> GroupBatch:
     """Right-pad rows; every slot from the prompt's last on predicts the following group."""
     slots = max(len(prompt) + len(groups) for prompt, groups in rows)
     shape = (len(rows), slots)
-    tokens, following = (torch.zeros(*shape, most, dtype=torch.long) for _ in range(2))
+    tokens, following = (torch.zeros(*shape, longest, dtype=torch.long) for _ in range(2))
     sizes, to_predict = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
     for row, (prompt, groups) in enumerate(rows):
         for slot, group in enumerate([*prompt, *groups]):

@@ -140,7 +140,7 @@ def _integer_product(rounded: Tensor, unit: Tensor, zero: Tensor, values: Tensor
 def _cut(values: Tensor, scales: Tensor) -> list[tuple[Tensor, Tensor]]:
     widths = tile_widths(len(scales))
     parts = zip(values.split(widths, dim=1), scales.split(widths), strict=True)
-    return [(columns.contiguous(), each.contiguous()) for columns, each in parts]
+    return [(columns.contiguous(), column_scales.contiguous()) for columns, column_scales in parts]
 
 
 class TableForm(Form):

@@ -62,16 +62,16 @@ def refitted(
     fitted = []
     for start in range(0, N, at_once):
         part = slice(start, start + at_once)
-        each = levels[part].float()
+        rounded = levels[part].float()
         wanted = (w[part] @ M).unflatten(1, (blocks, size))
-        normal = torch.zeros(len(each), kinds * blocks, kinds * blocks, dtype=torch.float64)
+        normal = torch.zeros(len(rounded), kinds * blocks, kinds * blocks, dtype=torch.float64)
         for b in range(blocks):
             rows = slice(b * size, (b + 1) * size)  # the lower triangle is all that the solution reads
-            moved = (each[:, b] @ M[rows, : (b + 1) * size]).unflatten(1, (b + 1, size))
-            normal[:, b, : b + 1] = moved.mul_(each[:, : b + 1]).sum(-1)
+            moved = (rounded[:, b] @ M[rows, : (b + 1) * size]).unflatten(1, (b + 1, size))
+            normal[:, b, : b + 1] = moved.mul_(rounded[:, : b + 1]).sum(-1)
             if kinds == 2:
-                normal[:, blocks:, b] = each[:, b] @ summed[rows]
-        targets, before = [(wanted * each).sum(-1)], [scales[part]]
+                normal[:, blocks:, b] = rounded[:, b] @ summed[rows]
+        targets, before = [(wanted * rounded).sum(-1)], [scales[part]]
         if minima is not None:
             normal[:, blocks:, blocks:] = summed.unflatten(0, (blocks, size)).sum(1)
             targets.append(wanted.sum(-1))

@@ -49,13 +49,15 @@ class Folds:
         return weight
 
     def to_json(self) -> dict[str, str]:
-        return {norm: base64.b64encode(found.tobytes()).decode() for norm, found in self.exponents.items()}
+        return {
+            norm: base64.b64encode(exponents.tobytes()).decode() for norm, exponents in self.exponents.items()
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Folds:
         try:
             decoded = {norm: base64.b64decode(text, validate=True) for norm, text in data.items()}
-            return cls({norm: np.frombuffer(found, np.int8) for norm, found in decoded.items()})
+            return cls({norm: np.frombuffer(exponents, np.int8) for norm, exponents in decoded.items()})
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"folds: {error}: make the assembly again") from error
 

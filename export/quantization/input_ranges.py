@@ -54,9 +54,9 @@ class InputRanges:
         return lambda module, inputs, rows: self._widen(name, rows.float().abs())
 
     def _widen(self, name: str, sizes: Tensor) -> None:
-        found = sizes.flatten(0, -2).amax(0)
+        largest = sizes.flatten(0, -2).amax(0)
         before = self.largest.get(name)
-        self.largest[name] = found if before is None else torch.maximum(before, found)
+        self.largest[name] = largest if before is None else torch.maximum(before, largest)
 
     def folds(self) -> Folds:
         """Return the scales that the channels' sizes fold into norms."""

@@ -64,8 +64,8 @@ def _quantized(weight: Floats, neighbours: int) -> Columns:
 def _together(magnitudes: Floats, neighbours: int) -> Floats:
     """[N, K] -> [N, K / neighbours, rounded up]"""
     total = magnitudes[:, ::neighbours].copy()
-    for place in range(1, neighbours):
-        part = magnitudes[:, place::neighbours]
+    for offset in range(1, neighbours):
+        part = magnitudes[:, offset::neighbours]
         total[:, : part.shape[1]] += part
     return total
 

@@ -85,9 +85,9 @@ def quantize_with_means(weight: Tensor, size: int, *, covariance: InputCovarianc
 
 def without_means(blocks: Blocks) -> Tensor:
     """Return the weights [N, K] of a matrix [N, K + blocks] from `quantize_with_means`."""
-    each = dequantize(blocks)
-    count = each.shape[1] // (blocks.size + 1)
-    return each[:, :-count] + each[:, -count:].repeat_interleave(blocks.size, 1) / blocks.size
+    columns = dequantize(blocks)
+    count = columns.shape[1] // (blocks.size + 1)
+    return columns[:, :-count] + columns[:, -count:].repeat_interleave(blocks.size, 1) / blocks.size
 
 
 class GridForm(BlockForm):

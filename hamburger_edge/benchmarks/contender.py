@@ -53,15 +53,15 @@ class TimedTurn:
     def plain(
         cls,
         prompt: Sequence[int],
-        said: Sequence[int],
+        answer: Sequence[int],
         ttft_s: float,
         decode_s: float,
         steps: int | None = None,
     ) -> TimedTurn:
         """Return a peer's turn: one first token, all time in the base; `steps` defaults to `len(said)`."""
-        steps = len(said) if steps is None else steps
+        steps = len(answer) if steps is None else steps
         return cls(
-            tokens=tuple(map(int, said)),
+            tokens=tuple(map(int, answer)),
             ttft_s=ttft_s,
             decode_s=decode_s,
             first_tokens=1,
@@ -69,7 +69,7 @@ class TimedTurn:
             steps=steps,
             base_calls=steps - 1,
             macro_s=decode_s,
-            slots=len(said),
+            slots=len(answer),
         )
 
     @property
@@ -91,7 +91,7 @@ class BenchmarkRequest:
     """A prompt and its limits. The answer ends at an end token or where the schema is complete."""
 
     prompt: tuple[int, ...]
-    most: int  # maximum number of answer tokens
+    max_tokens: int  # of the answer
     eos_ids: tuple[int, ...]
     schema: str | None = None  # a JSON schema's text
 
@@ -134,8 +134,8 @@ class Contender(Protocol):
     def prepare(self) -> Path:
         """Build the program's input files once, in the cache folder, and return their path.
 
-        `load` runs in another process, which receives the path as `made`. So the time and memory of the build
-        do not count.
+        `load` runs in another process, which receives the path as `prepared`. So the time and memory of the
+        build do not count.
         """
         ...
 

@@ -35,7 +35,7 @@ _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # wire types
 def external_files(path: Path) -> set[str]:
     """Return every `location` of external data in a graph, unchanged."""
     try:
-        with open_regular(path, most=LARGEST) as file:
+        with open_regular(path, limit=LARGEST) as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         with data:
             return set(_locations(data))

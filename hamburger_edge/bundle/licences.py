@@ -36,7 +36,7 @@ def licences(bundle: str | Path) -> list[Licence]:
     manifest = load_manifest(folder)
     check_files(folder, manifest)
     terms = {entry.path for entry in manifest.files if is_terms(entry.path)}
-    texts = {name: _decoded(read_regular(folder / name, most=LARGEST)) for name in sorted(terms)}
+    texts = {name: _decoded(read_regular(folder / name, limit=LARGEST)) for name in sorted(terms)}
     return [
         _of_part("base", manifest.base, texts),
         _of_part("graft", manifest.graft, {}),
@@ -120,7 +120,7 @@ def _stated(package: Distribution) -> str | None:
         if (text := fields.get(name)) and "\n" not in text:  # a field with line breaks holds the text
             return str(text)
     classifiers = fields.get_all("Classifier") or ()
-    names = [each.rpartition(" :: ")[2] for each in classifiers if each.startswith("License :: ")]
+    names = [text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License :: ")]
     return ", ".join(names) or None
 
 
@@ -131,7 +131,7 @@ def _texts(package: Distribution) -> dict[str, str]:
         path = Path(str(package.locate_file(file)))
         if _TEXTS.fullmatch(file.name) and file.suffix not in _CODE and path.is_file():
             name = re.sub(r"^[^/]+\.dist-info/(licenses/)?", "", file.as_posix())
-            text = _decoded(read_regular(path, most=LARGEST))
+            text = _decoded(read_regular(path, limit=LARGEST))
             if text not in texts.values():
                 texts[name] = text
     return texts

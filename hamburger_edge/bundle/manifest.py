@@ -311,8 +311,8 @@ def _digest(facts: Mapping[str, Any]) -> str:
 
 def gguf_precision(name: str) -> str:
     """Return the GGUF type of a precision; raise InputError if there is none."""
-    found = IN_GGUF[name] if among(name, IN_GGUF) else name
-    if not among(found, GGUF_PRECISIONS):
+    precision = IN_GGUF[name] if among(name, IN_GGUF) else name
+    if not among(precision, GGUF_PRECISIONS):
         known = ", ".join(GGUF_PRECISIONS)
         raise InputError(f"precision must be one of {known} for GGUF, got {safe_repr(name)}")
-    return found
+    return precision

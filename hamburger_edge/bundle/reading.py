@@ -65,7 +65,7 @@ def load_manifest(folder: str | Path) -> Manifest:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        text = read_regular(path, most=LARGEST).decode("utf-8")
+        text = read_regular(path, limit=LARGEST).decode("utf-8")
         data = json.loads(text, object_pairs_hook=unique_keys, parse_constant=_no_number)
     except FileNotFoundError as error:
         raise BundleError(
@@ -103,9 +103,9 @@ def _check(manifest: Manifest) -> None:
         (manifest.flavor == "gguf") == (not manifest.graphs),
         f"flavor {manifest.flavor!r} with {len(manifest.graphs)} graphs",
     )
-    for name, most in _LIMITS.items():
+    for name, limit in _LIMITS.items():
         _require(
-            1 <= getattr(model, name) <= most, f"model.{name} must be 1..{most}, got {getattr(model, name)}"
+            1 <= getattr(model, name) <= limit, f"model.{name} must be 1..{limit}, got {getattr(model, name)}"
         )
     _require(
         list(model.taps) == sorted(set(model.taps))

@@ -228,16 +228,16 @@ class ByteVocabulary:
 
     def byte(self, tokens: npt.NDArray[np.int64], index: int) -> npt.NDArray[np.uint8]:
         """Return byte `index` of each token; each must be longer."""
-        found: npt.NDArray[np.uint8] = self._bytes[self._starts[tokens] + index]
-        return found
+        bytes_here: npt.NDArray[np.uint8] = self._bytes[self._starts[tokens] + index]
+        return bytes_here
 
     def longer_than(self, text: bytes) -> list[int]:
         """Return the tokens that begin with this text and go on."""
         first = bisect_left(self._sorted, text, key=lambda token: self.pieces[token])
-        found = []
+        longer = []
         for token in self._sorted[first:]:
             if not self.pieces[token].startswith(text):
                 break
             if len(self.pieces[token]) > len(text):
-                found.append(token)
-        return found
+                longer.append(token)
+        return longer

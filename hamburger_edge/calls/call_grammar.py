@@ -10,14 +10,12 @@ import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from hamburger_edge.calls.byte_automaton import ByteVocabulary, States
 from hamburger_edge.calls.call_automaton import call_states
 from hamburger_edge.calls.catalogue import CallLimits, Catalogue
 from hamburger_edge.errors import InputError
-
-Bools = npt.NDArray[np.bool_]
+from hamburger_edge.support.constraint import Bools, Constraint
 
 OVER = -1  # the state after the end token
 MOST_MASKS = 512  # kept in memory, one byte per token each
@@ -41,9 +39,7 @@ class CallGrammars:
         self._newest: tuple[CallLimits, CompiledCalls] | None = None
         self._lock = threading.Lock()
 
-    def start(
-        self, limits: CallLimits, draft_vocab: npt.NDArray[np.int64] | None, max_tokens: int
-    ) -> CallGrammar:
+    def start(self, limits: CallLimits, max_tokens: int) -> CallGrammar:
         with self._lock:
             if self._vocabulary is None:
                 self._vocabulary = ByteVocabulary(
@@ -53,7 +49,7 @@ class CallGrammars:
                 states = call_states(self.catalogue.limited(limits), limits)
                 compiled = CompiledCalls(states, self._vocabulary, self._encode, self._eos_ids)
                 self._newest = limits, compiled
-            return CallGrammar(self._newest[1], draft_vocab, max_tokens)
+            return CallGrammar(self._newest[1], max_tokens)
 
 
 class CompiledCalls:
@@ -117,17 +113,12 @@ class CompiledCalls:
         return run
 
 
-class CallGrammar:
+class CallGrammar(Constraint):
     """The state of one answer."""
 
-    max_tokens: int | None = None
-    fallback: str | None = None
-
-    def __init__(
-        self, compiled: CompiledCalls, draft_vocab: npt.NDArray[np.int64] | None, max_tokens: int
-    ) -> None:
+    def __init__(self, compiled: CompiledCalls, max_tokens: int) -> None:
         self._compiled, self._states = compiled, compiled.states
-        self._draft_vocab, self._max_tokens = draft_vocab, max_tokens
+        self._max_tokens = max_tokens
         self._state = self._states.start
         self._run: tuple[int, ...] = ()  # forced tokens from here on; (): not computed, or there is a choice
         self._history: list[tuple[int, tuple[int, ...]]] = []  # state and run before each consumed token
@@ -158,14 +149,6 @@ class CallGrammar:
         if left > self._states.longest_distance + 1:
             return self._compiled.allowed(self._state)
         return self._compiled.allowed_within(self._state, left)
-
-    def mask(self, *, micro: bool = False) -> Bools:
-        """Return the same mask, or that of a micro step's scores, [draft vocabulary] or [vocab]."""
-        allowed = self.allowed()
-        return allowed[self._draft_vocab] if micro and self._draft_vocab is not None else allowed
-
-    def allows(self, token: int) -> bool:
-        return bool(self.allowed()[token])
 
     def consume(self, token: int) -> None:
         run = self._run[1:] if token == self.forced else ()

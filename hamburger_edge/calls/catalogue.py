@@ -211,9 +211,9 @@ def _read_tool(item: Any, where: str) -> Tool:
         )
     if description is not None and not isinstance(description, str):
         raise InputError(f"{where}: description must be a text, got {safe_repr(description)}")
-    place = f"{where} {name}"
-    parameters = read_parameters(schema, place)
+    path = f"{where} {name}"
+    parameters = read_parameters(schema, path)
     text = outer.get("answer", item.get("answer"))
-    answer = None if text is None else read_answer_template(text, parameters, place)
+    answer = None if text is None else read_answer_template(text, parameters, path)
     schema = dict(schema or {"type": "object", "properties": {}})
     return Tool(name, parameters, description or "", schema, answer)

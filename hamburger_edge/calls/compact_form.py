@@ -57,11 +57,11 @@ def checked_calls(calls: Any, catalogue: Catalogue, where: str) -> list[Call]:
         raise InputError(f"{where} must be a list of calls, got {safe_repr(calls)}")
     checked = []
     for index, call in enumerate(calls):
-        place = f"{where}[{index}]"
+        path = f"{where}[{index}]"
         if not isinstance(call, dict) or not call.keys() <= {"name", "arguments"} or "name" not in call:
-            raise InputError(f'{place} must be {{"name": ..., "arguments": {{...}}}}, got {safe_repr(call)}')
-        tool = catalogue.tool(call["name"], f"{place}.name")
-        checked.append(Call(tool.name, tool.checked(call.get("arguments", {}), f"{place}.arguments")))
+            raise InputError(f'{path} must be {{"name": ..., "arguments": {{...}}}}, got {safe_repr(call)}')
+        tool = catalogue.tool(call["name"], f"{path}.name")
+        checked.append(Call(tool.name, tool.checked(call.get("arguments", {}), f"{path}.arguments")))
     return checked
 
 

@@ -69,8 +69,8 @@ def targets_of(source: Any) -> dict[str, Any]:
     """Return the functions and models by their names."""
     if inspect.ismodule(source):
         own = [value for name, value in vars(source).items() if not name.startswith("_")]
-        found = [value for value in own if getattr(value, "__module__", None) == source.__name__]
-        listed = [value for value in found if inspect.isfunction(value) or _is_model(value)]
+        members = [value for value in own if getattr(value, "__module__", None) == source.__name__]
+        listed = [value for value in members if inspect.isfunction(value) or _is_model(value)]
     else:
         listed = list(source) if isinstance(source, Iterable) else [source]
     if not listed:

@@ -195,12 +195,12 @@ def _resolved(part: Any, root: Mapping[str, Any], where: str) -> tuple[Mapping[s
 
 
 def _referenced(reference: Any, root: Mapping[str, Any], where: str) -> Any:
-    found: Any = root
+    part: Any = root
     for name in str(reference).removeprefix("#/").split("/"):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    if found is None or not str(reference).startswith("#/"):
+        part = part.get(name) if isinstance(part, Mapping) else None
+    if part is None or not str(reference).startswith("#/"):
         raise InputError(f"{where}: $ref {safe_repr(reference)} is not in this schema: write the type itself")
-    return found
+    return part
 
 
 def _bound(part: Mapping[str, Any], keyword: str, default: int, where: str) -> int:

@@ -24,10 +24,10 @@ from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.sampling import Processor, Sampler
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.loop.turns import Turns
-from hamburger_edge.structured.constraint import Constraint
 from hamburger_edge.structured.copied_fields import CopiedFields
 from hamburger_edge.structured.edits import Edits
 from hamburger_edge.structured.grammar import Grammars
+from hamburger_edge.support.constraint import Constraint
 from hamburger_edge.support.values import check_text, safe_repr
 
 Prompt = str | bytes | Sequence[int]
@@ -159,10 +159,10 @@ class Inference:
         """Return what an answer follows: its structure, else the model's tools, edits or copied fields."""
         structure, info = settings.structure, self.engine.info
         if structure is not None and structure.kind != "calls":
-            return self.grammars.start(structure, info.draft_vocab)
+            return self.grammars.start(structure)
         if self.calls is not None:
             limits = CallLimits.of({} if structure is None else json.loads(structure.text))
-            return self.calls.start(limits, info.draft_vocab, settings.decoding.max_tokens or MAX_TOKENS)
+            return self.calls.start(limits, settings.decoding.max_tokens or MAX_TOKENS)
         if structure is not None:
             raise InputError(NO_TOOLS)
         token_bytes = self.tokenizer.token_bytes

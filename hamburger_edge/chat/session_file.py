@@ -60,8 +60,8 @@ def write(path: Path, header: Mapping[str, Any], arrays: Snapshot, limits: Sessi
 
 def read(path: Path, limits: SessionLimits) -> tuple[dict[str, Any], Snapshot]:
     """Return the header and the arrays of an undamaged file."""
-    most = len(_FIRST_LINE) + _LENGTH.size + sum(limits) + _HASH
-    with open_regular(path, most=most) as file:
+    limit = len(_FIRST_LINE) + _LENGTH.size + sum(limits) + _HASH
+    with open_regular(path, limit=limit) as file:
         size = os.fstat(file.fileno()).st_size
         _check_first_line(path, file)
         start = file.tell()
@@ -78,16 +78,16 @@ def read(path: Path, limits: SessionLimits) -> tuple[dict[str, Any], Snapshot]:
 
 def _check_first_line(path: Path, file: BinaryIO) -> None:
     line = file.read(64)
-    found = re.match(rb"hamburger-edge session ([0-9]{1,9})\n", line)
-    if found is None and line[:4] != b"PK\3\4":  # a zip file is a session of version 1
+    match = re.match(rb"hamburger-edge session ([0-9]{1,9})\n", line)
+    if match is None and line[:4] != b"PK\3\4":  # a zip file is a session of version 1
         raise SessionError(f"{path}: not a session of this program, or truncated or damaged")
-    version = int(found[1]) if found else 1
+    version = int(match[1]) if match else 1
     if version != VERSION:
         raise SessionError(
             f"{path}: session version {version}, this program reads {VERSION}: begin the conversation anew"
         )
-    assert found is not None
-    file.seek(found.end())
+    assert match is not None
+    file.seek(match.end())
 
 
 def _digest(file: BinaryIO, size: int) -> bytes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # applications without an event loop do not import it
 
 
 @dataclass(eq=False)
-class _Place:
+class _Ticket:
     task: asyncio.Task[object] | None
     loop: asyncio.AbstractEventLoop
     turn: asyncio.Future[None]  # done once the task has the turn
@@ -36,50 +36,50 @@ class TaskQueue:
     """Tasks wait here for their turn in the order of their arrival, also those of several event loops."""
 
     def __init__(self) -> None:
-        self._places: deque[_Place] = deque()  # the first one has the turn
+        self._tickets: deque[_Ticket] = deque()  # the first one has the turn
         self._door = threading.Lock()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait for the turn of this task and hold it during the block."""
-        place = self._enter()
+        ticket = self._enter()
         try:
-            await place.turn
+            await ticket.turn
             yield
         finally:
-            self._leave(place)
+            self._leave(ticket)
 
-    def _enter(self) -> _Place:
+    def _enter(self) -> _Ticket:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        place = _Place(asyncio.current_task(), loop, loop.create_future())
+        ticket = _Ticket(asyncio.current_task(), loop, loop.create_future())
         with self._door:
             self._drop_closed()
-            if self._places and self._places[0].task is place.task:
+            if self._tickets and self._tickets[0].task is ticket.task:
                 raise BusyError(
                     "this task is in the middle of an answer: read it to the end or close it first, or use "
                     "another task"
                 )
-            self._places.append(place)
+            self._tickets.append(ticket)
             self._wake_first()
-        return place
+        return ticket
 
-    def _leave(self, place: _Place) -> None:
+    def _leave(self, ticket: _Ticket) -> None:
         with self._door:
-            if place in self._places:
-                self._places.remove(place)
+            if ticket in self._tickets:
+                self._tickets.remove(ticket)
             self._wake_first()
 
     def _wake_first(self) -> None:
         self._drop_closed()
-        if self._places:
-            self._places[0].wake()
+        if self._tickets:
+            self._tickets[0].wake()
 
     def _drop_closed(self) -> None:
-        """Drop the places of event loops that ended in the middle of an answer."""
-        for place in [place for place in self._places if place.loop.is_closed()]:
-            self._places.remove(place)
+        """Drop the tickets of event loops that ended in the middle of an answer."""
+        for ticket in [ticket for ticket in self._tickets if ticket.loop.is_closed()]:
+            self._tickets.remove(ticket)
 
 
 @asynccontextmanager

@@ -137,9 +137,9 @@ class TextStream:
             return text, None
         for count, token in enumerate(tokens, 1):
             self._held += self._decode((token,))
-            places = [place for stop in self._stop if (place := self._held.find(stop)) >= 0]
-            if places:
-                text, self._held = self._held[: min(places)], ""
+            positions = [position for stop in self._stop if (position := self._held.find(stop)) >= 0]
+            if positions:
+                text, self._held = self._held[: min(positions)], ""
                 self._utf8.reset()
                 return text, count
         keep = max(_overlap(self._held, stop) for stop in self._stop)
@@ -222,6 +222,6 @@ def _byte_level(piece: str) -> bytes:
 
 
 def _byte_fallback(piece: str) -> bytes:
-    if found := re.fullmatch("<0x([0-9A-Fa-f]{2})>", piece):
-        return bytes.fromhex(found[1])
+    if match := re.fullmatch("<0x([0-9A-Fa-f]{2})>", piece):
+        return bytes.fromhex(match[1])
     return piece.replace("▁", " ").encode()

@@ -56,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         silence(sys.stdout)  # on a full disk, the flush at exit would fail again
-        place = "" if error.filename is None else f"{error.filename}: "
-        note(f"error: {place}{error.strerror or error}: check that it is there, its rights and the space")
+        path = "" if error.filename is None else f"{error.filename}: "
+        note(f"error: {path}{error.strerror or error}: check that it is there, its rights and the space")
         return 1
 
 

@@ -183,7 +183,7 @@ def read_option_json(flag: str, given: str) -> Any:
 
 def _read(flag: str, name: str) -> str:
     try:
-        return read_regular(name, most=1 << 20).decode("utf-8")
+        return read_regular(name, limit=1 << 20).decode("utf-8")
     except OSError as error:
         raise InputError(f"{flag} {name}: cannot be read ({error.strerror}): name a file") from error
     except ValueError as error:  # not UTF-8, or an invalid file name

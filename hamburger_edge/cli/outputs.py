@@ -28,7 +28,7 @@ def check_folder(name: str | None) -> None:
     if name is None:
         return
     path = Path(name).absolute()
-    there = next((each for each in (path, *path.parents) if each.exists()), path)
+    there = next((folder for folder in (path, *path.parents) if folder.exists()), path)
     if not there.is_dir():
         raise InputError(f"{name}: {there} is no folder: name a folder for the pictures")
     if not os.access(there, os.W_OK | os.X_OK):

@@ -26,10 +26,10 @@ def markdown() -> str:
         summary = command.summary[0].upper() + command.summary[1:]
         examples = "\n".join(command.examples)
         parts += [f"## {command.name}", f"{summary}.", f"```sh\n{examples}\n```"]
-        options = [_markdown_option(each) for each in command.options]
+        options = [_markdown_option(entry) for entry in command.options]
         parts.append("\n".join(line for line in options if line not in shared))
         if names := [
-            _name(each) for each, line in zip(command.options, options, strict=True) if line in shared
+            _name(entry) for entry, line in zip(command.options, options, strict=True) if line in shared
         ]:
             parts.append(f"[{SHARED}](#{SHARED.lower().replace(' ', '-')}): {', '.join(names)}.")
         parts += [command.notes] if command.notes else []
@@ -38,26 +38,26 @@ def markdown() -> str:
 
 def _shared() -> list[str]:
     """Return the lines of options that occur in two or more commands, the first line of each name."""
-    options = [each for command in COMMANDS for each in command.options if each.flags[0].startswith("-")]
+    options = [entry for command in COMMANDS for entry in command.options if entry.flags[0].startswith("-")]
     count = Counter(map(_markdown_option, options))
-    found: dict[str, str] = {}
-    for each in options:
-        if count[line := _markdown_option(each)] > 1:
-            found.setdefault(each.flags[-1], line)
-    return list(found.values())
+    shared: dict[str, str] = {}
+    for entry in options:
+        if count[line := _markdown_option(entry)] > 1:
+            shared.setdefault(entry.flags[-1], line)
+    return list(shared.values())
 
 
-def _name(each: Option) -> str:
-    return f"`{each.flags[-1]}`"
+def _name(entry: Option) -> str:
+    return f"`{entry.flags[-1]}`"
 
 
-def _markdown_option(each: Option) -> str:
-    settings = each.settings
+def _markdown_option(entry: Option) -> str:
+    settings = entry.settings
     name = settings.get("metavar") or "{" + ",".join(settings.get("choices", ())) + "}"
     written = {"?": f"[{name}]", "*": f"[{name} ...]"}.get(settings.get("nargs", ""), name)
-    if each.flags[0].startswith("-"):
+    if entry.flags[0].startswith("-"):
         switch = settings.get("action") in ("store_true", "store_false")
-        written = ", ".join(each.flags) + ("" if switch else f" {written}")
+        written = ", ".join(entry.flags) + ("" if switch else f" {written}")
     required = " (required)" if settings.get("required") else ""
     return f"- `{written}`: {settings['help']}{required}"
 

@@ -92,8 +92,8 @@ class CopyReader:
     @cached_property
     def _by_first(self) -> dict[int, list[int]]:
         places: dict[int, list[int]] = {}
-        for place, word in self.words.items():
-            places.setdefault(word.tokens[0], []).append(place)
+        for position, word in self.words.items():
+            places.setdefault(word.tokens[0], []).append(position)
         return places
 
     def may_begin(self, reading: Reading) -> bool:
@@ -110,11 +110,11 @@ class CopyReader:
 
     def read(self, reading: Reading, token: int) -> Reading:
         """Return the reading after one more token of the answer."""
-        skeleton, rest, place, after = reading
+        skeleton, rest, position, after = reading
         if token == self.expected(reading):
             if rest:
-                return Reading(skeleton, rest[1:], place, after)
-            return Reading(skeleton, (), place + 1, place + 1)
+                return Reading(skeleton, rest[1:], position, after)
+            return Reading(skeleton, (), position + 1, position + 1)
         if self.may_begin(reading) and token in self._by_first:
             # of equal words the next one behind the newest copy, else the nearest before it
             begin = min(self._by_first[token], key=lambda at: (at < after, abs(at - after)))

@@ -158,7 +158,7 @@ class DraftIndex:
 def read_draft_index(path: Path, vocab_size: int) -> DraftIndex | None:
     """Read the index from this file; None if the file is missing."""
     try:
-        return DraftIndex(read_regular(path, most=MOST_BYTES), vocab_size, path)
+        return DraftIndex(read_regular(path, limit=MOST_BYTES), vocab_size, path)
     except FileNotFoundError:
         return None
     except OSError as error:

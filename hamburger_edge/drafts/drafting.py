@@ -59,8 +59,8 @@ class Drafter:
         self._prompt, self._index = tuple(prompt), index
         self._chances = index.rates.copies if index else COPY_CHANCES
         self._behind: dict[int, list[int]] = {}  # token -> indices after its occurrences in the prompt
-        for place, token in enumerate(self._prompt[:-1], 1):
-            self._behind.setdefault(token, []).append(place)
+        for position, token in enumerate(self._prompt[:-1], 1):
+            self._behind.setdefault(token, []).append(position)
         self._copies = copies or Copies()
         self._drafted: list[int] = []  # per token of the draft: its index in the prompt, or -1
         if index:
@@ -107,9 +107,9 @@ class Drafter:
     def _word(self, reading: Reading, index: DraftIndex, begins: Guess) -> Guess | None:
         """Return the first token of the word that a copied run most probably begins with."""
         best = None
-        for place, word in self._reader.words.items():
-            before = self._prompt[place - 1] if place else START
-            entry = index.first(place_keys(reading.skeleton, before, self._prompt[place]))
+        for position, word in self._reader.words.items():
+            before = self._prompt[position - 1] if position else START
+            entry = index.first(place_keys(reading.skeleton, before, self._prompt[position]))
             if entry and (best is None or entry.chance > best.chance):
                 best = entry._replace(token=word.tokens[0])
         return best and Guess(best.token, begins.chance * best.chance, begins.floor * best.floor)
@@ -118,18 +118,18 @@ class Drafter:
         """Begin a new draft."""
         self._drafted = []
 
-    def add(self, place: int = -1) -> None:
-        """Record a drafted token; `place` is its index in the prompt, -1 if it was not copied."""
-        self._drafted.append(place)
+    def add(self, position: int = -1) -> None:
+        """Record a drafted token; `position` is its index in the prompt, -1 if it was not copied."""
+        self._drafted.append(position)
 
     def settle(self, kept: int) -> None:
         """Record that the base kept the first `kept` tokens of the draft."""
         copies = self._copies
-        for number, place in enumerate(self._drafted[: kept + 1]):
-            if place >= 0:
+        for number, position in enumerate(self._drafted[: kept + 1]):
+            if position >= 0:
                 copies.tried += 1
                 if number < kept:
-                    copies.kept, copies.next = copies.kept + 1, place + 1
+                    copies.kept, copies.next = copies.kept + 1, position + 1
 
     def copy(self, answer: Sequence[int]) -> Guess | None:
         """Return the prompt's token after the longest match of the answer's last tokens.
@@ -137,20 +137,20 @@ class Drafter:
         Among equally long matches, those at or after the last copy come first, then the nearest to it.
         The probability is `(WEIGHT * measured + kept) / (WEIGHT + tried)`.
         """
-        after = max([self._copies.next, *(place + 1 for place in self._drafted)])
+        after = max([self._copies.next, *(position + 1 for position in self._drafted)])
         best = max(
             ((self.match(answer, at), at >= after, -abs(at - after), at) for at in self._places(answer)),
             default=None,
         )
         if best is None:
             return None
-        length, place = best[0], best[3]
+        length, position = best[0], best[3]
         chance = (WEIGHT * self._chances[length - 1] + self._copies.kept) / (WEIGHT + self._copies.tried)
-        return Guess(self._prompt[place], chance, place=place)
+        return Guess(self._prompt[position], chance, place=position)
 
     def _places(self, answer: Sequence[int]) -> Sequence[int]:
         return self._behind.get(answer[-1], ()) if answer else ()
 
-    def match(self, answer: Sequence[int], place: int) -> int:
-        limit = min(LONGEST_MATCH, len(answer), place)
-        return next((n for n in range(1, limit) if self._prompt[place - 1 - n] != answer[-1 - n]), limit)
+    def match(self, answer: Sequence[int], position: int) -> int:
+        limit = min(LONGEST_MATCH, len(answer), position)
+        return next((n for n in range(1, limit) if self._prompt[position - 1 - n] != answer[-1 - n]), limit)

@@ -103,8 +103,8 @@ def evaluate(
     `kept`: a file that stores each answer. The next call with the same requests resumes from it. The caller
     deletes it after storing the figures.
     """
-    asked = _asked(model, requests, settings, max_tokens)
-    with keeping(kept, asked, len(requests), len(settings)) as answers:
+    identity = _identity(model, requests, settings, max_tokens)
+    with keeping(kept, identity, len(requests), len(settings)) as answers:
         model.generate(list(requests[0].ids), max_tokens=2, reuse_prefix=False)  # warm up memory
         for request in requests[len(answers.rows) :]:
             _tell(progress, answers.rows, len(requests))
@@ -118,7 +118,7 @@ def evaluate(
     ]
 
 
-def _asked(
+def _identity(
     model: Model, requests: Sequence[Request], settings: Sequence[Recommended], max_tokens: int
 ) -> dict[str, Any]:
     """Return everything that determines answers and times."""
@@ -141,13 +141,13 @@ def _tell(progress: Progress, rows: Sequence[Sequence[Answer]], total: int) -> N
     progress("evaluating", len(rows), total, left)
 
 
-def _answer(model: Model, request: Request, setting: Recommended, most: int) -> Answer:
+def _answer(model: Model, request: Request, setting: Recommended, max_tokens: int) -> Answer:
     begin = time.perf_counter()
     result = model.generate(
         list(request.ids),
         mode=setting.mode,
         confidence=setting.confidence,
-        max_tokens=most,
+        max_tokens=max_tokens,
         reuse_prefix=False,
     )
     seconds = time.perf_counter() - begin

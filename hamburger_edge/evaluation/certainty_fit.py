@@ -128,8 +128,8 @@ def measure_certainty(
     """Answer all questions and sentences. Every second answer fits, the others judge."""
     if len(questions) < ENOUGH:
         raise InputError(f"{len(questions)} prompts have an answer, {ENOUGH} are needed to fit: add some")
-    asked = [*questions, *off_topic]
-    answers = answer_likelihoods(model, asked, judge, max_tokens=max_tokens, progress=progress)
+    requests = [*questions, *off_topic]
+    answers = answer_likelihoods(model, requests, judge, max_tokens=max_tokens, progress=progress)
     own, others = answers[: len(questions)], answers[len(questions) :]
     return fit_and_judge(own[::2], own[1::2], others[::2], others[1::2])
 

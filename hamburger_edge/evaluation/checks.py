@@ -37,8 +37,8 @@ class Check:
 
     def passes(self, answer: str) -> bool:
         if self.type == "number":
-            found = last_number(answer)
-            return found is not None and math.isclose(found, float(self.value), rel_tol=1e-6, abs_tol=1e-9)
+            number = last_number(answer)
+            return number is not None and math.isclose(number, float(self.value), rel_tol=1e-6, abs_tol=1e-9)
         value = str(self.value)
         if self.type == "regex":
             return re.search(value, answer) is not None
@@ -80,8 +80,8 @@ def parse_prompt(line: str, where: str) -> Prompt:
         raise InputError(f"{where}: prompt must be a text, got {safe_repr(text)}")
     if not isinstance(kind, str) or not kind:
         raise InputError(f"{where}: kind must be a word, got {safe_repr(kind)}")
-    for each in (text, kind):
-        check_text(each, where)
+    for part in (text, kind):
+        check_text(part, where)
     return Prompt(text, kind, parse_check(data["check"], where) if "check" in data else None)
 
 

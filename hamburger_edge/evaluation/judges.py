@@ -69,8 +69,8 @@ def judge_files(name: str) -> list[str]:
     files = [Path(word) for word in command[1:]]
     if command[1:2] == ["-m"]:  # the command's own interpreter locates the module
         find = "import importlib.util, sys; print(importlib.util.find_spec(sys.argv[1]).origin)"
-        found = subprocess.run([command[0], "-c", find, *command[2:3]], capture_output=True, text=True)
-        files.append(Path(found.stdout.strip() or "-"))
+        completed = subprocess.run([command[0], "-c", find, *command[2:3]], capture_output=True, text=True)
+        files.append(Path(completed.stdout.strip() or "-"))
     return [sha256(file) for file in files if file.is_file()]
 
 
@@ -101,20 +101,20 @@ def exact(cases: Sequence[Case]) -> Judgement:
 def fields_equal(cases: Sequence[Case]) -> Judgement:
     """Compare JSON by fields. A field is a path and its value; all items of a list share one path."""
     scores: list[float] = []
-    both = said = wanted = valid = 0
+    both = generated = wanted = valid = 0
     for case in cases:
         answer, expected = canonical_json(case.answer), canonical_json(case.expected)
         ours, theirs = Counter(_fields_of(answer)), Counter(_fields_of(expected))
         valid += answer is not None
         both += (ours & theirs).total()
-        said += ours.total()
+        generated += ours.total()
         wanted += theirs.total()
         scores.append(float(answer is not None and answer == expected))
     figures = {
         "valid": valid / max(1, len(cases)),
-        "field_precision": both / max(1, said),
+        "field_precision": both / max(1, generated),
         "field_recall": both / max(1, wanted),
-        "field_f1": 2 * both / max(1, said + wanted),
+        "field_f1": 2 * both / max(1, generated + wanted),
     }
     return Judgement(tuple(scores), figures)
 
@@ -149,7 +149,7 @@ def checked(cases: Sequence[Case]) -> Judgement:
     kinds: dict[str, list[float]] = {}
     for case, score in zip(cases, scores, strict=True):
         kinds.setdefault(case.kind, []).append(score)
-    return Judgement(scores, {kind: sum(each) / len(each) for kind, each in kinds.items()})
+    return Judgement(scores, {kind: sum(values) / len(values) for kind, values in kinds.items()})
 
 
 class Validator:
@@ -206,7 +206,7 @@ def _fields(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 def _ask(command: Sequence[str], cases: Sequence[Case]) -> Judgement:
     shown = shlex.join(command)
     told = ({name: getattr(case, name) for name in ("prompt", "expected", "answer")} for case in cases)
-    lines = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in told)
+    lines = "".join(json.dumps(fields, ensure_ascii=False) + "\n" for fields in told)
     try:
         done = subprocess.run(command, input=lines, capture_output=True, text=True, encoding="utf-8")
     except OSError as error:
@@ -215,10 +215,12 @@ def _ask(command: Sequence[str], cases: Sequence[Case]) -> Judgement:
         raise InputError(f"judge {shown}: wrote what is not UTF-8 text") from error
     if done.returncode:
         raise InputError(f"judge {shown}: ended with status {done.returncode}: {last_line(done.stderr)}")
-    said = done.stdout.split()
-    if len(said) != len(cases):
-        raise InputError(f"judge {shown}: wrote {len(said)} numbers for {len(cases)} lines: one each, 0 to 1")
-    return Judgement(tuple(_score(word, shown) for word in said))
+    words = done.stdout.split()
+    if len(words) != len(cases):
+        raise InputError(
+            f"judge {shown}: wrote {len(words)} numbers for {len(cases)} lines: one each, 0 to 1"
+        )
+    return Judgement(tuple(_score(word, shown) for word in words))
 
 
 def _score(word: str, shown: str) -> float:

@@ -33,12 +33,12 @@ Answered = list[Answer]  # one request's answers, one per setting
 class KeptAnswers:
     """The answers so far, one row per request. Without a path they stay in memory."""
 
-    def __init__(self, path: Path | None, asked: Any, requests: int, settings: int) -> None:
+    def __init__(self, path: Path | None, identity: Any, requests: int, settings: int) -> None:
         self.path = path
         self.rows: list[Answered] = []
         if path is None:
             return
-        first, whole = _line({"asked": asked}), b""
+        first, whole = _line({"asked": identity}), b""
         if path.exists():
             whole, _, _ = read_regular(path).rpartition(b"\n")  # a killed run may leave a partial last line
         head, *lines = [line + b"\n" for line in whole.split(b"\n")] if whole else [first]
@@ -64,10 +64,10 @@ class KeptAnswers:
 
 
 @contextmanager
-def keeping(path: Path | None, asked: Any, requests: int, settings: int) -> Iterator[KeptAnswers]:
+def keeping(path: Path | None, identity: Any, requests: int, settings: int) -> Iterator[KeptAnswers]:
     """Open the kept answers under a lock: one process at a time."""
     with nullcontext() if path is None else locked(lock_for(path.absolute())):
-        yield KeptAnswers(path, asked, requests, settings)
+        yield KeptAnswers(path, identity, requests, settings)
 
 
 def _line(content: Any) -> bytes:
@@ -75,7 +75,7 @@ def _line(content: Any) -> bytes:
 
 
 def _answered(line: bytes, settings: int) -> Answered:
-    answered = [Answer(*each) for each in json.loads(line)]
+    answered = [Answer(*fields) for fields in json.loads(line)]
     if len(answered) != settings:
         raise ValueError(f"{len(answered)} answers")
     return answered

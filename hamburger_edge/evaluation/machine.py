@@ -41,11 +41,11 @@ def describe() -> dict[str, Any]:
 
 def versions(distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str, str]:
     """Return the versions of Python and of the installed `distributions`."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in distributions:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            installed[name] = importlib.metadata.version(name)
+    return installed
 
 
 def bandwidth(threads: int, weights: int) -> dict[str, float]:

@@ -29,7 +29,7 @@ class ModelFolder:
 
 def sources(paths: list[str], backend: str) -> list[ModelFolder]:
     """Return the models to open. Backend "all" lists a bundle once per runtime that it has files for."""
-    found: list[ModelFolder] = []
+    folders: list[ModelFolder] = []
     names = [Path(path).absolute().name for path in paths]
     for path, name in zip(map(Path, paths), names, strict=True):
         if backend == "all":
@@ -38,11 +38,11 @@ def sources(paths: list[str], backend: str) -> list[ModelFolder]:
         several = [runtime for runtime, there in has.items() if there] if backend == "all" else []
         label = name if names.count(name) == 1 else str(path)
         for runtime in several or ["auto" if backend == "all" else backend]:
-            found.append(ModelFolder(path, runtime, label))
-    if len(set(found)) < len(found):
-        twice = next(source for number, source in enumerate(found) if source in found[:number])
+            folders.append(ModelFolder(path, runtime, label))
+    if len(set(folders)) < len(folders):
+        twice = next(source for number, source in enumerate(folders) if source in folders[:number])
         raise InputError(f"{twice.path} is given twice: name each bundle once")
-    return found
+    return folders
 
 
 def name_of(source: ModelFolder, model: Model) -> str:

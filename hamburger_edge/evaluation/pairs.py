@@ -36,11 +36,11 @@ def merit(worse: int, better: int, pairs: int, margin: float) -> float:
 def chance_of_loss(worse: int, better: int, pairs: int, margin: float) -> float:
     """Return the p-value of "the setting loses `margin` or more", a share of the score above 0."""
     least = merit(worse, better, pairs, margin)
-    most = _upper_bound(worse + better, pairs)
-    if most < margin:  # a loss of `margin` needs more differing pairs than the bound allows
+    upper = _upper_bound(worse + better, pairs)
+    if upper < margin:  # a loss of `margin` needs more differing pairs than the bound allows
         return BEYOND
-    steps = max(1, math.ceil(math.log(most / margin) / math.log(STEP)))
-    shares = [min(most, margin * STEP**step) for step in range(steps + 1)]
+    steps = max(1, math.ceil(math.log(upper / margin) / math.log(STEP)))
+    shares = [min(upper, margin * STEP**step) for step in range(steps + 1)]
     return min(1.0, BEYOND + max(_tail(least, pairs, margin, round(share, 9)) for share in shares))
 
 
@@ -84,12 +84,12 @@ def _distribution(pairs: int, margin: float, share: float) -> tuple[Doubles, Dou
     return chances, cumulative
 
 
-def _upper_bound(found: int, pairs: int) -> float:
+def _upper_bound(hits: int, pairs: int) -> float:
     """Return the Clopper-Pearson upper bound of the share of pairs that differ."""
-    low, high = found / pairs, 1.0
+    low, high = hits / pairs, 1.0
     while high - low > 1e-7:
         middle = (low + high) / 2
-        wrong = _binomial(pairs, middle)[: found + 1].sum() <= BEYOND
+        wrong = _binomial(pairs, middle)[: hits + 1].sum() <= BEYOND
         low, high = (low, middle) if wrong else (middle, high)
     return high
 
@@ -101,5 +101,5 @@ def _binomial(tries: int, chance: float) -> Doubles:
         return np.asarray(hits == tries, np.float64)
     factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, tries + 1)))])
     logs = factorials[tries] - factorials[hits] - factorials[tries - hits]
-    found: Doubles = np.exp(logs + hits * math.log(chance) + (tries - hits) * math.log1p(-chance))
-    return found
+    probabilities: Doubles = np.exp(logs + hits * math.log(chance) + (tries - hits) * math.log1p(-chance))
+    return probabilities

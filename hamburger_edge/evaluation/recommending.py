@@ -177,13 +177,13 @@ def tell_checkpoint(folder: Path, **facts: Any) -> None:
 def checkable_requests(model: Model, questions: Sequence[Prompt], max_tokens: int) -> list[Request]:
     """Encode questions with checks as requests, and raise an error if the longest does not fit the cache."""
     requests = [
-        Request(tuple(prompt_ids(model, each.text)), each.text, "", each.check, each.kind)
-        for each in questions
+        Request(tuple(prompt_ids(model, question.text)), question.text, "", question.check, question.kind)
+        for question in questions
     ]
-    most = max(len(request.ids) for request in requests) + max_tokens
-    if most > (has := min(model.info.cache_slots, model.info.context_length)):
+    slots = max(len(request.ids) for request in requests) + max_tokens
+    if slots > (has := min(model.info.cache_slots, model.info.context_length)):
         raise InputError(
-            f"the longest question with {max_tokens} tokens takes {most} slots, the model has {has}: give a "
+            f"the longest question with {max_tokens} tokens takes {slots} slots, the model has {has}: give a "
             "larger --cache-slots, or fewer --max-tokens"
         )
     return requests

@@ -79,17 +79,17 @@ class HamburgerHFConfig(PretrainedConfig):
         For a checkpoint, the other keys come from its config.json if there is one.
         """
         if (bundle := bundle_folder(pretrained_model_name_or_path)) is not None:
-            found = _of_bundle(load_manifest(bundle).model)
-            return found, {name: value for name, value in options.items() if name not in _OF_HUB}
+            settings = _of_bundle(load_manifest(bundle).model)
+            return settings, {name: value for name, value in options.items() if name not in _OF_HUB}
         folder = checkpoint_folder(pretrained_model_name_or_path)
         if folder is None:
             return super().get_config_dict(pretrained_model_name_or_path, **options)
-        found = {"architectures": ["HamburgerForCausalLM"]}
+        settings = {"architectures": ["HamburgerForCausalLM"]}
         if (folder / "config.json").exists():
-            found, options = super().get_config_dict(folder, **options)
+            settings, options = super().get_config_dict(folder, **options)
         options = {name: value for name, value in options.items() if name not in _OF_HUB}
         shape = read_manifest(folder / MANIFEST).config
-        return {**found, "model_type": cls.model_type, "hamburger": shape.to_json()}, options
+        return {**settings, "model_type": cls.model_type, "hamburger": shape.to_json()}, options
 
 
 def _of_bundle(model: ModelSpec) -> dict[str, Any]:

@@ -51,18 +51,18 @@ def merged(
             layer = {"confidence": None, **layer}
         for name, value in layer.items():
             setattr(settings, name, value)
-    asked = settings.to_dict()
-    for name in sorted(asked.keys() & _DEFAULTS.keys() - _HONOURED - _WITHOUT_EFFECT):
-        if not name.startswith("_") and asked[name] not in (_DEFAULTS[name], None):
+    values = settings.to_dict()
+    for name in sorted(values.keys() & _DEFAULTS.keys() - _HONOURED - _WITHOUT_EFFECT):
+        if not name.startswith("_") and values[name] not in (_DEFAULTS[name], None):
             raise InputError(
-                f"{name}={safe_repr(asked[name])} is nothing for tokens that come in groups: leave it out"
+                f"{name}={safe_repr(values[name])} is nothing for tokens that come in groups: leave it out"
             )
     return settings
 
 
 def end_tokens(settings: GenerationConfig) -> tuple[int, ...]:
-    found = settings.eos_token_id
-    return () if found is None else tuple(found) if isinstance(found, list | tuple) else (int(found),)
+    ids = settings.eos_token_id
+    return () if ids is None else tuple(ids) if isinstance(ids, list | tuple) else (int(ids),)
 
 
 def options_of(settings: GenerationConfig, prompt_length: int) -> dict[str, Any]:
@@ -90,48 +90,48 @@ def processors_of(
     settings: GenerationConfig, prompt_length: int, allowed: Callable[[int, Any], list[int]] | None
 ) -> LogitsProcessorList:
     """Return the processors in transformers' order. Those that need an end token are left out without one."""
-    made, ends = LogitsProcessorList(), list(end_tokens(settings))
+    processors, ends = LogitsProcessorList(), list(end_tokens(settings))
     if settings.sequence_bias:
-        made.append(logits_process.SequenceBiasLogitsProcessor(settings.sequence_bias))
+        processors.append(logits_process.SequenceBiasLogitsProcessor(settings.sequence_bias))
     if settings.repetition_penalty not in (None, 1.0):
-        made.append(logits_process.RepetitionPenaltyLogitsProcessor(settings.repetition_penalty))
+        processors.append(logits_process.RepetitionPenaltyLogitsProcessor(settings.repetition_penalty))
     if settings.no_repeat_ngram_size:
-        made.append(logits_process.NoRepeatNGramLogitsProcessor(settings.no_repeat_ngram_size))
+        processors.append(logits_process.NoRepeatNGramLogitsProcessor(settings.no_repeat_ngram_size))
     if settings.bad_words_ids:
-        made.append(logits_process.NoBadWordsLogitsProcessor(settings.bad_words_ids, ends))
+        processors.append(logits_process.NoBadWordsLogitsProcessor(settings.bad_words_ids, ends))
     if settings.min_length and ends:
-        made.append(logits_process.MinLengthLogitsProcessor(settings.min_length, ends))
+        processors.append(logits_process.MinLengthLogitsProcessor(settings.min_length, ends))
     if settings.min_new_tokens and ends:
-        made.append(
+        processors.append(
             logits_process.MinNewTokensLengthLogitsProcessor(prompt_length, settings.min_new_tokens, ends)
         )
     if allowed is not None:
-        made.append(logits_process.PrefixConstrainedLogitsProcessor(allowed, 1))
+        processors.append(logits_process.PrefixConstrainedLogitsProcessor(allowed, 1))
     if settings.forced_bos_token_id is not None:
-        made.append(logits_process.ForcedBOSTokenLogitsProcessor(settings.forced_bos_token_id))
+        processors.append(logits_process.ForcedBOSTokenLogitsProcessor(settings.forced_bos_token_id))
     if settings.forced_eos_token_id is not None:
         last = settings.max_length
         if settings.max_new_tokens is not None:
             last = prompt_length + settings.max_new_tokens
-        made.append(logits_process.ForcedEOSTokenLogitsProcessor(last, settings.forced_eos_token_id))
+        processors.append(logits_process.ForcedEOSTokenLogitsProcessor(last, settings.forced_eos_token_id))
     if settings.exponential_decay_length_penalty and ends:
         decay = settings.exponential_decay_length_penalty
-        made.append(logits_process.ExponentialDecayLengthPenalty(decay, ends, prompt_length))
+        processors.append(logits_process.ExponentialDecayLengthPenalty(decay, ends, prompt_length))
     if settings.suppress_tokens:
-        made.append(logits_process.SuppressTokensLogitsProcessor(settings.suppress_tokens))
+        processors.append(logits_process.SuppressTokensLogitsProcessor(settings.suppress_tokens))
     if settings.begin_suppress_tokens:
-        made.append(
+        processors.append(
             logits_process.SuppressTokensAtBeginLogitsProcessor(settings.begin_suppress_tokens, prompt_length)
         )
-    return made
+    return processors
 
 
 def criteria_of(settings: GenerationConfig, tokenizer: Any) -> StoppingCriteriaList:
-    made = StoppingCriteriaList()
+    criteria = StoppingCriteriaList()
     if settings.max_time is not None:
-        made.append(MaxTimeCriteria(settings.max_time))
+        criteria.append(MaxTimeCriteria(settings.max_time))
     if settings.stop_strings:
         if tokenizer is None:
             raise InputError("stop_strings are texts: pass tokenizer= along")
-        made.append(StopStringCriteria(tokenizer, settings.stop_strings))
-    return made
+        criteria.append(StopStringCriteria(tokenizer, settings.stop_strings))
+    return criteria

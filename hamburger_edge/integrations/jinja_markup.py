@@ -40,7 +40,7 @@ def jinja_of(markup: ChatTemplate) -> str:
         **{name.upper(): _literal(getattr(markup, name)) for name in _AROUND},
     }
     return re.sub(
-        "|".join(rf"\b{word}\b" for word in words), lambda found: words[found[0]], _TEMPLATE.strip()
+        "|".join(rf"\b{word}\b" for word in words), lambda match: words[match[0]], _TEMPLATE.strip()
     )
 
 

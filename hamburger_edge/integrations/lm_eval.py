@@ -72,7 +72,7 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
     def _loglikelihood_tokens(
         self, requests: Sequence[Request], disable_tqdm: bool = False, **_: Any
     ) -> list[tuple[float, bool]]:
-        found = []
+        answers = []
         for texts, context, continuation in tqdm(requests, disable=disable_tqdm, desc="reading"):
             room = self.max_length + 1 - len(continuation)  # the last token takes no slot
             if room < 1:
@@ -84,12 +84,12 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
             greedy = reading.choices.tolist() == continuation
             answer = (-float(reading.nll.sum(dtype="float64")), greedy)
             self.cache_hook.add_partial("loglikelihood", texts, answer)
-            found.append(answer)
-        return found
+            answers.append(answer)
+        return answers
 
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
         """Score texts of any length, in windows with as much context as fits."""
-        found = []
+        totals = []
         for request in tqdm(requests, disable=disable_tqdm, desc="reading"):
             (text,) = request.args
             windows = get_rolling_token_windows(
@@ -102,14 +102,14 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
             scored = self._loglikelihood_tokens([(("", ""), *pair) for pair in pairs], disable_tqdm=True)
             total = sum(likelihood for likelihood, _ in scored)
             self.cache_hook.add_partial("loglikelihood_rolling", (text,), total)
-            found.append(total)
-        return found
+            totals.append(total)
+        return totals
 
     def generate_until(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[str]:
-        found = []
+        answers = []
         for request in tqdm(requests, disable=disable_tqdm, desc="answering"):
-            text, asked = request.args
-            options = self._options(asked)
+            text, settings = request.args
+            options = self._options(settings)
             room = self.max_length - options["max_tokens"]
             if room < 1:
                 raise InputError(
@@ -119,21 +119,23 @@ class HamburgerLM(TemplateLM):  # type: ignore[misc]  # lm-eval comes without ty
             prompt = self.tok_encode(text)[-room:]  # like lm-eval, truncate a long prompt on the left
             answer = self.model.generate(prompt, **options).text
             self.cache_hook.add_partial("generate_until", request.args, answer)
-            found.append(answer)
-        return found
+            answers.append(answer)
+        return answers
 
-    def _options(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _options(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Translate lm-eval's generation options to those of `Model.generate`."""
-        until = asked.get("until") or []
+        until = settings.get("until") or []
         until = [until] if isinstance(until, str) else list(until)
-        sampled = asked.get("do_sample", float(asked.get("temperature") or 0) > 0)
+        sampled = settings.get("do_sample", float(settings.get("temperature") or 0) > 0)
         options = {
             **self.answering,
             "stop": [stop for stop in until if stop],
-            "max_tokens": int(asked.get("max_gen_toks") or asked.get("max_new_tokens") or self.max_gen_toks),
-            "temperature": float(asked.get("temperature") or 1.0) if sampled else 0.0,
+            "max_tokens": int(
+                settings.get("max_gen_toks") or settings.get("max_new_tokens") or self.max_gen_toks
+            ),
+            "temperature": float(settings.get("temperature") or 1.0) if sampled else 0.0,
         }
-        return options | {name: asked[name] for name in ("top_k", "top_p") if sampled and name in asked}
+        return options | {name: settings[name] for name in ("top_k", "top_p") if sampled and name in settings}
 
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True

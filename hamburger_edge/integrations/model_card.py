@@ -45,10 +45,10 @@ def model_card(name: str, config: HamburgerHFConfig, checkpoint: Checkpoint) -> 
     """Return the card's text. `name` is the name to load the model by."""
     shape = config.shape
     licences = {part: text for part, text in (checkpoint.manifest.get("license") or {}).items() if text}
-    said = sorted({text.lower() for text in licences.values()})
+    names = sorted({text.lower() for text in licences.values()})
     return _CARD.format(
         name=name,
-        license=f"license: {said[0]}\n" if len(said) == 1 else "",  # the hub accepts one licence
+        license=f"license: {names[0]}\n" if len(names) == 1 else "",  # the hub accepts one licence
         licences=", ".join(f"{part} {text}" for part, text in licences.items()) or "not said",
         shape=shape,
         base=shape.base,

@@ -109,12 +109,12 @@ class ORTHamburgerForCausalLM(HierarchicalGeneration, ORTModelForCausalLM):  # t
         )
         if not isinstance(config, HamburgerHFConfig):
             config = HamburgerHFConfig.from_pretrained(folder)
-        found = cls(bundle, model, config)
+        loaded = cls(bundle, model, config)
         if generation_config is not None:
-            found.generation_config = generation_config
+            loaded.generation_config = generation_config
         elif (folder / "generation_config.json").exists():
-            found.generation_config = GenerationConfig.from_pretrained(folder)
-        return found
+            loaded.generation_config = GenerationConfig.from_pretrained(folder)
+        return loaded
 
     @property
     def loop(self) -> Loop:
@@ -135,10 +135,10 @@ class ORTHamburgerForCausalLM(HierarchicalGeneration, ORTModelForCausalLM):  # t
 
     def to(self, *places: Any, **named: Any) -> ORTHamburgerForCausalLM:
         """Accept the CPU only: `provider=` chooses the device on loading."""
-        for place in (*places, *named.values()):
-            if isinstance(place, str | torch.device) and torch.device(place).type != "cpu":
+        for device in (*places, *named.values()):
+            if isinstance(device, str | torch.device) and torch.device(device).type != "cpu":
                 raise InputError(
-                    f"a loaded bundle stays where it is: load it with provider=, not to({place})"
+                    f"a loaded bundle stays where it is: load it with provider=, not to({device})"
                 )
         return self
 

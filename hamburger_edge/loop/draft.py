@@ -149,17 +149,17 @@ class _Draft:
         worth = self.drafts.worth * self.stands * chance
         return self._merges(floor) or worth >= self.drafts.costs.row
 
-    def _join(self, token: StepToken, floor: float, chance: float, place: int = -1) -> None:
+    def _join(self, token: StepToken, floor: float, chance: float, position: int = -1) -> None:
         merged = self._merges(floor)
         if not merged:
             self.stands *= chance
-        self._append(token, merged=merged, place=place)
+        self._append(token, merged=merged, position=position)
 
-    def _append(self, token: StepToken, *, merged: bool, place: int = -1) -> None:
+    def _append(self, token: StepToken, *, merged: bool, position: int = -1) -> None:
         if merged:
             self.slots[-1].append(token)
         else:
             self.slots.append([token])
         self.tokens.append(token.token)
         if self.drafts.drafter:
-            self.drafts.drafter.add(place)
+            self.drafts.drafter.add(position)

@@ -23,7 +23,7 @@ from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.loop.scores import Head, Ints, TopToken, nucleus_cut, pick, top_tokens
 from hamburger_edge.loop.settings import SamplingSettings
-from hamburger_edge.structured.constraint import Constraint, Unconstrained
+from hamburger_edge.support.constraint import Bools, Constraint
 from hamburger_edge.support.values import number_in, whole_in
 
 # Scores that are lower than the highest by this much are left out of a log-sum-exp. All 49,152 of SmolLM2
@@ -58,7 +58,7 @@ class Sampler:
         scores_answer: bool = False,
     ) -> None:
         self.settings = settings
-        self.constraint = constraint or Unconstrained()  # updated at every choice
+        self.constraint = constraint or Constraint()  # updated at every choice
         self._processors = processors
         self.top_probabilities = top_probabilities  # None: choices have no probability
         self.seed = secrets.randbits(63) if settings.seed is None else settings.seed
@@ -96,7 +96,7 @@ class Sampler:
     @property
     def micro_open(self) -> bool:
         """Whether the constraint allows a token here that a micro step can choose and that is not banned."""
-        allowed = self.constraint.mask(micro=True)
+        allowed = self._allowed(self._micro)
         if allowed is None:
             return True
         return int(np.count_nonzero(allowed)) > int(np.count_nonzero(allowed[self._micro.banned]))
@@ -163,7 +163,7 @@ class Sampler:
 
     def surety(self, logits: Floats) -> float:
         """Return the base's top probability among the allowed tokens, from scores [vocab]."""
-        allowed = self.constraint.mask()
+        allowed = self.constraint.allowed()
         if allowed is not None:
             logits = logits[allowed]
         return 1 / float(np.exp(logits - logits.max()).sum()) if logits.size else 1.0
@@ -176,7 +176,7 @@ class Sampler:
         """
         if self._processors:
             logits = self._processed(logits, self._micro)
-            allowed = self.constraint.mask(micro=True)
+            allowed = self._allowed(self._micro)
             if np.isneginf((logits if allowed is None else logits[allowed]).max(initial=-np.inf)):
                 return None
         choice = self._choose(logits, self._micro)
@@ -191,7 +191,7 @@ class Sampler:
 
     def choose_judged(self, logits: Floats, logprob: float = 0.0) -> Choice | None:
         """Choose that token. Return None, without a choice, if settings or the draw prefer another."""
-        allowed = self.constraint.mask(micro=True)
+        allowed = self._allowed(self._micro)
         if allowed is not None and not allowed[int(logits.argmax())]:
             return None
         choice = self.choose_micro(logits, logprob)
@@ -279,7 +279,7 @@ class Sampler:
     def _logprob(self, logits: Floats, token: int) -> float:
         """Return the log-probability of an allowed token, from the base's scores, [vocab]."""
         score = float(logits[token])
-        allowed = self.constraint.mask()
+        allowed = self.constraint.allowed()
         if allowed is not None:
             logits = logits[allowed]
         best = logits.max()
@@ -301,7 +301,7 @@ class Sampler:
     def _choose(self, logits: Floats, head: Head, top: int = 0) -> Choice:
         if self._penalised or head.changed is not None:
             logits = self._adjust(logits.copy(), head)
-        allowed = self.constraint.mask(micro=head is not self._base)
+        allowed = self._allowed(head)
         if allowed is not None:
             logits = np.where(allowed, logits, -np.inf)
         index = int(logits.argmax())
@@ -314,6 +314,11 @@ class Sampler:
             return Choice(head.token(index), math.nan)
         weights = np.exp(logits - best)
         return Choice(head.token(index), 1 / float(weights.sum()), top_tokens(weights, top))
+
+    def _allowed(self, head: Head) -> Bools | None:
+        """Return which of a head's scores may be chosen; None: the constraint masks no scores."""
+        allowed = self.constraint.allowed()
+        return None if allowed is None else head.gather(allowed)
 
     def _processed(self, logits: Floats, head: Head) -> Floats:
         """Return a head's scores after the processors, which take those of the whole vocabulary."""
@@ -351,16 +356,18 @@ class Sampler:
             cut = nucleus_cut(weights[weights >= cut], settings.top_p)
         cut = max(cut, np.float32(settings.min_p))
         survivors = np.flatnonzero(weights >= cut) if cut > 0 else None
-        found, probability = pick(weights if survivors is None else weights[survivors], self._random.random())
+        survivor, probability = pick(
+            weights if survivors is None else weights[survivors], self._random.random()
+        )
         self._draws += 1
-        index = found if survivors is None else int(survivors[found])
+        index = survivor if survivors is None else int(survivors[survivor])
         if head.order is not None:
             index = int(head.order[index])
         shown = top_tokens(np.where(weights >= cut, weights, 0), top) if top else ()
         return Choice(head.token(index), probability, shown)
 
     def _unusable(self, best: float) -> Exception:
-        if best == -math.inf and self.constraint.mask() is not None:
+        if best == -math.inf and self.constraint.allowed() is not None:
             return InputError("the structure leaves no token here that is not banned: allow one")
         if best == -math.inf and self._banned:
             return InputError("logit_bias bans every token: allow at least one")

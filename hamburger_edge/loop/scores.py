@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from hamburger_edge.errors import InputError
 from hamburger_edge.loop.backend import Floats
 
 Ints = npt.NDArray[np.int64]
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class TopToken(NamedTuple):
@@ -50,9 +51,9 @@ class Head:
         spread[self._tokens] = scores
         return spread
 
-    def gather(self, scores: Floats) -> Floats:
-        """Return this head's part of scores [vocab]."""
-        return scores if self._tokens is None else scores[self._tokens]
+    def gather(self, values: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+        """Return this head's part of scores or of a mask, [vocab]."""
+        return values if self._tokens is None else values[self._tokens]
 
     def locate(self, tokens: Ints) -> tuple[Ints, Ints]:
         """Return those tokens that this head can choose, and their indices."""

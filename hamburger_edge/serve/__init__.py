@@ -1,9 +1,9 @@
 """Serve bundles on this device over OpenAI's HTTP API, with a web page to try them.
 
-    HTTP --gate--> application --fields, requests--> Asked --queue--> worker: Model --answers--> HTTP
+    HTTP --gate--> application --fields, requests--> AnswerRequest --queue--> worker: Model --answers--> HTTP
 
 fields         check the fields of a JSON object and refuse unknown ones
-requests       convert a request body to a typed `Asked`
+requests       convert a request body to a typed `AnswerRequest`
 chat_messages  convert a request's messages to those of `Model.stream`
 tools          functions that a model may call, as a structure of its answer
 answers        response bodies: whole answers, chunks of a stream, errors

@@ -87,9 +87,9 @@ class AnswerChunks:
     def _chunk(
         self, delta: dict[str, Any], *, finish: str | None = None, logprobs: Sequence[Token] | None = None
     ) -> dict[str, Any]:
-        said = {"delta": delta} if self.chat else {"text": delta["content"]}
+        content = {"delta": delta} if self.chat else {"text": delta["content"]}
         listed = self._logprobs(logprobs)
-        return self._body([{"index": 0, **said, "logprobs": listed, "finish_reason": finish}], chunk=True)
+        return self._body([{"index": 0, **content, "logprobs": listed, "finish_reason": finish}], chunk=True)
 
     def _body(self, choices: list[dict[str, Any]], *, chunk: bool = False) -> dict[str, Any]:
         kind = f"chat.completion{'.chunk' if chunk else ''}" if self.chat else "text_completion"
@@ -122,7 +122,7 @@ class AnswerChunks:
             top = tops if any(tops) else None
             return {"tokens": texts, "token_logprobs": logs, "top_logprobs": top, "text_offset": None}
         content = [
-            _logprob(token.text, log) | {"top_logprobs": [_logprob(*each) for each in token.top]}
+            _logprob(token.text, log) | {"top_logprobs": [_logprob(*likely) for likely in token.top]}
             for log, token in zip(logs, tokens, strict=True)
         ]
         return {"content": content, "refusal": None}

@@ -137,11 +137,11 @@ class _Server:
             self.log.said("asked:", data)
             recommends, limits = self.pool.recommends, self.limits
             if chat:
-                asked = read_chat(data, recommends, limits, self.pool.catalogue)
+                answer_request = read_chat(data, recommends, limits, self.pool.catalogue)
             else:
-                asked = read_completion(data, recommends, limits)
+                answer_request = read_completion(data, recommends, limits)
             owner = request.state.owner
-            job = Job(asked, owner, owner or (request.client.host if request.client else ""))
+            job = Job(answer_request, owner, owner or (request.client.host if request.client else ""))
             served = self.pool.submit(job)
         except RefusedError as refused:
             self._over(request, refused.status, began)
@@ -158,7 +158,7 @@ class _Server:
             first = await job.next()
             if isinstance(first, Failed):
                 raise first.refused
-            if asked.stream:
+            if answer_request.stream:
                 return _Streamed(self._stream(request, job, shared, watch, began))
             response = await self._whole(job, shared)
         except BaseException as error:
@@ -174,16 +174,16 @@ class _Server:
         tokens: list[answers.Token] = []
         while True:
             match await job.next():
-                case Piece(tokens=said):
-                    tokens += said or ()
+                case Piece(tokens=new):
+                    tokens += new or ()
                 case Failed(refused):
                     raise refused
                 case Ended(text, finish, usage, certainty):
                     self.log.said("answered:", text)
-                    tools = job.asked.tools
+                    tools = job.request.tools
                     calls = None if tools is None else tools.calls(text)
                     text = text if tools is None else tools.content(text)
-                    logprobs = tokens if job.asked.logprobs else None
+                    logprobs = tokens if job.request.logprobs else None
                     return _json(
                         shared.whole(text, finish, usage, calls=calls, logprobs=logprobs, certainty=certainty)
                     )
@@ -213,29 +213,29 @@ class _Server:
             self._over(request, status, began)
 
     async def _parts(self, job: Job, shared: answers.AnswerChunks) -> AsyncIterator[bytes]:
-        asked, said = job.asked, ""
+        tools, sent = job.request.tools, ""
         while True:
             event: Event = await job.next()
             match event:
                 case Piece(text, step, tokens):
-                    said += text
-                    calling = asked.tools is not None and asked.tools.may_call(said)
+                    sent += text
+                    calling = tools is not None and tools.may_call(sent)
                     yield answers.event(shared.piece("" if calling else text, step, tokens))
                 case Failed(refused):
                     raise refused
                 case Ended(text, finish, usage, certainty):
                     self.log.said("answered:", text)
-                    calls = None if asked.tools is None else asked.tools.calls(text)
+                    calls = None if tools is None else tools.calls(text)
                     if calls is not None:
                         yield answers.event(shared.called(calls))
-                    elif asked.tools is not None and asked.tools.may_call(text):  # no call, or a cut one
-                        if content := asked.tools.content(text):
+                    elif tools is not None and tools.may_call(text):  # no call, or a cut one
+                        if content := tools.content(text):
                             yield answers.event(shared.piece(content, _NO_STEP, None))
-                    elif text.startswith(said) and text != said:  # an unsure correction may not go on
-                        rest = text.removeprefix(said)
+                    elif text.startswith(sent) and text != sent:  # an unsure correction may not go on
+                        rest = text.removeprefix(sent)
                         yield answers.event(shared.piece(rest, _NO_STEP, None))
                     yield answers.event(shared.closing(finish, calls, certainty))
-                    if asked.include_usage:
+                    if job.request.include_usage:
                         yield answers.event(shared.used(usage))
                     return
                 case Begun():

@@ -19,12 +19,12 @@ _TAKEN = 16 << 10
 DRAINED = 64 << 20
 
 
-async def read_body(request: Request, most: int, seconds: float) -> bytes:
+async def read_body(request: Request, limit: int, seconds: float) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     length = request.headers.get("content-length", "")
     expected = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
-    large = RefusedError(f"the body is larger than the {most} bytes that are taken", status=413)
-    if expected > DRAINED or (expected > most and "expect" in request.headers):  # nothing sent yet
+    large = RefusedError(f"the body is larger than the {limit} bytes that are taken", status=413)
+    if expected > DRAINED or (expected > limit and "expect" in request.headers):  # nothing sent yet
         large.headers = {"connection": "close"}
         raise large
     body, received = bytearray(), 0
@@ -32,16 +32,16 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
         async with asyncio.timeout(seconds):
             async for part in request.stream():
                 received += len(part)
-                if received <= most:
+                if received <= limit:
                     body += part
                 elif received > DRAINED:
                     break
     except TimeoutError as error:
-        if received <= most:
+        if received <= limit:
             raise RefusedError(f"the body took longer than {seconds:g} s", status=408) from error
     except ClientDisconnect as error:
         raise RefusedError("the client went away", status=499) from error
-    if received > most:
+    if received > limit:
         raise large
     if kind != "application/json":  # other sites cannot send this type without preflight
         raise RefusedError("the body must come as  Content-Type: application/json", status=415)

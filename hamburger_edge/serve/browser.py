@@ -81,26 +81,26 @@ def code(package: Path) -> dict[str, Path]:
     installed = package / "node_modules"
     if not (installed / "onnxruntime-web").is_dir():
         raise InputError(f"{package}: lacks packages: run  npm install --ignore-scripts --prefix {package}")
-    found = {"/browser": PAGE / "browser.html"}
-    found |= {f"/{name}": PAGE / name for name in OWN}
+    paths = {"/browser": PAGE / "browser.html"}
+    paths |= {f"/{name}": PAGE / name for name in OWN}
     for path in sorted(package.rglob("*.js")):
         if path.relative_to(package).parts[0] not in ("node_modules", "tests"):
-            found[f"/hamburger-edge/{path.relative_to(package).as_posix()}"] = path
+            paths[f"/hamburger-edge/{path.relative_to(package).as_posix()}"] = path
     packages = [name for name in NAMES.values() if name.startswith("/packages/")]
     for name in (*packages, *(f"/packages/onnxruntime-web/dist/{name}" for name in LOADED)):
-        found[name] = installed / name.removeprefix("/packages/")
-    return {address: path for address, path in found.items() if path.is_file()}
+        paths[name] = installed / name.removeprefix("/packages/")
+    return {address: path for address, path in paths.items() if path.is_file()}
 
 
 def bundle_files(bundles: Mapping[str, Path]) -> dict[str, Path]:
     """Return URL path -> file for each bundle: its manifest and the files that the manifest lists."""
-    found = {}
+    paths = {}
     for name, folder in bundles.items():
         manifest = load_manifest(folder)
         check_files(folder, manifest)
         for file in (FILE_NAME, *(entry.path for entry in manifest.files)):
-            found[f"/bundles/{name}/{file}"] = folder / file
-    return found
+            paths[f"/bundles/{name}/{file}"] = folder / file
+    return paths
 
 
 def kept(addresses: Iterable[str]) -> list[str]:
@@ -114,5 +114,5 @@ def script(path: Path, addresses: Iterable[str] = ()) -> bytes:
     In the service worker `addresses` are the page's files.
     """
     text = path.read_text(encoding="utf-8")
-    text = _IMPORTED.sub(lambda found: f'{found[1]}"{NAMES.get(found[2], found[2])}"', text)
+    text = _IMPORTED.sub(lambda match: f'{match[1]}"{NAMES.get(match[2], match[2])}"', text)
     return text.replace('["@kept"]', json.dumps(kept(addresses))).encode()

@@ -17,9 +17,9 @@ AnyTools = Tools | CatalogueTools
 LONGEST_NAME = 200  # of a model, a user or a tool
 
 
-def conversation(fields: Fields, tools: AnyTools | None, most: int) -> tuple[dict[str, str], ...]:
+def conversation(fields: Fields, tools: AnyTools | None, limit: int) -> tuple[dict[str, str], ...]:
     """Convert messages to those of `Model.stream`. Consecutive ones of tools and users form one."""
-    given = fields.items("messages", most)
+    given = fields.items("messages", limit)
     if not given:
         raise fields.refuse("messages", "is missing: give at least one message of a user")
     system: list[str] = []
@@ -53,10 +53,10 @@ def conversation(fields: Fields, tools: AnyTools | None, most: int) -> tuple[dic
         raise RefusedError("messages: the last one must be of a user or a tool", "messages")
     if [""] in turns[::2]:
         raise RefusedError("messages: a user's message is empty: say something", "messages")
-    found = [{"role": "system", "content": "\n\n".join(system)}] if system else []
+    messages = [{"role": "system", "content": "\n\n".join(system)}] if system else []
     for index, turn in enumerate(turns):
-        found.append({"role": ("user", "assistant")[index % 2], "content": "\n\n".join(turn)})
-    return tuple(found)
+        messages.append({"role": ("user", "assistant")[index % 2], "content": "\n\n".join(turn)})
+    return tuple(messages)
 
 
 def answer_to_results(messages: list[dict[str, Any]], catalogue: Catalogue) -> str | None:

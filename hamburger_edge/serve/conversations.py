@@ -20,19 +20,19 @@ from hamburger_edge.loop.backend import Snapshot
 from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group, match
 from hamburger_edge.model import Model
-from hamburger_edge.serve.requests import Asked
+from hamburger_edge.serve.requests import AnswerRequest
 
 
 class ServedPrompt(NamedTuple):
     groups: list[Group]
-    said: tuple[str, ...]  # texts: system, then turns; empty for a raw prompt
+    texts: tuple[str, ...]  # system, then turns; empty for a raw prompt
     marks: Mapping[int, int]  # at each end of an answer: number of texts -> number of tokens
 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
     owner: str  # owner of the API key; other owners get no access
-    said: tuple[str, ...]
+    texts: tuple[str, ...]
     marks: Mapping[int, int]
     groups: tuple[Group, ...]
     slots: int  # number of groups in the snapshot
@@ -42,7 +42,7 @@ class Kept:
         """Return whether this conversation extends the other, which is then redundant."""
         return (
             self.owner == other.owner
-            and self.said[: len(other.said)] == other.said
+            and self.texts[: len(other.texts)] == other.texts
             and self.groups[: other.slots] == other.groups[: other.slots]
         )
 
@@ -50,8 +50,8 @@ class Kept:
 class Conversations:
     """The most recently used conversations. Thread-safe; snapshots are read-only."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._kept: list[Kept] = []  # least recently used first
         self._lock = threading.Lock()
 
@@ -63,7 +63,7 @@ class Conversations:
         with self._lock:
             return sum(array.nbytes for kept in self._kept for array in kept.snapshot.values())
 
-    def recall(self, owner: str, said: Sequence[str]) -> tuple[int, list[Group], dict[int, int]]:
+    def recall(self, owner: str, texts: Sequence[str]) -> tuple[int, list[Group], dict[int, int]]:
         """Return the longest known prefix of these texts that ends with an answer.
 
         The result is its number of texts, its groups, and its marks.
@@ -73,11 +73,11 @@ class Conversations:
             for kept in self._kept:
                 if kept.owner != owner:
                     continue
-                alike = _alike(kept.said, said)
-                ends = {texts: tokens for texts, tokens in kept.marks.items() if best[0] < texts <= alike}
+                alike = _alike(kept.texts, texts)
+                ends = {count: tokens for count, tokens in kept.marks.items() if best[0] < count <= alike}
                 groups = _cut(kept.groups, ends[max(ends)]) if ends else None
                 if groups is not None:
-                    known = {texts: tokens for texts, tokens in kept.marks.items() if texts <= alike}
+                    known = {count: tokens for count, tokens in kept.marks.items() if count <= alike}
                     best = max(ends), groups, known
         return best
 
@@ -90,40 +90,40 @@ class Conversations:
             best, slots = None, 0
             for kept in self._kept:
                 if kept.owner == owner:
-                    found = match(kept.groups[: kept.slots], prompt, merged=merged).slots
-                    if found > slots:
-                        best, slots = kept, found
+                    shared = match(kept.groups[: kept.slots], prompt, merged=merged).slots
+                    if shared > slots:
+                        best, slots = kept, shared
             if best is not None:
                 self._kept.remove(best)
                 self._kept.append(best)
         return best, slots
 
     def keep(self, new: Kept) -> None:
-        if not self._most:
+        if not self._limit:
             return
         with self._lock:
             others = [kept for kept in self._kept if not new.goes_on_from(kept)]
-            self._kept = [*others, new][-self._most :]
+            self._kept = [*others, new][-self._limit :]
 
     def clear(self) -> None:
         with self._lock:
             self._kept.clear()
 
 
-def prompt_of(model: Model, asked: Asked, conversations: Conversations, owner: str) -> ServedPrompt:
+def prompt_of(model: Model, request: AnswerRequest, conversations: Conversations, owner: str) -> ServedPrompt:
     """Return a request's prompt: that of `Model.stream`, but for earlier answers, which are as generated."""
-    messages = asked.messages_for(model.template.default_system)
+    messages = request.messages_for(model.template.default_system)
     if messages is None:
         return ServedPrompt(
-            model.inference.prompt_groups(asked.prompt, raw=isinstance(asked.prompt, str)), (), {}
+            model.inference.prompt_groups(request.prompt, raw=isinstance(request.prompt, str)), (), {}
         )
     transcript = read_messages(messages)
-    said = (transcript.system or "", *transcript.turns)
-    model.inference.check_length(*said)
-    texts, groups, marks = conversations.recall(owner, said)
-    if asked.settings.decoding.exact:  # exact decoding uses no merged slots
+    texts = (transcript.system or "", *transcript.turns)
+    model.inference.check_length(*texts)
+    known, groups, marks = conversations.recall(owner, texts)
+    if request.settings.decoding.exact:  # exact decoding uses no merged slots
         groups = [(token,) for group in groups for token in group]
-    return ServedPrompt(model.inference.conversation(transcript, groups, max(0, texts - 1)), said, marks)
+    return ServedPrompt(model.inference.conversation(transcript, groups, max(0, known - 1)), texts, marks)
 
 
 def keep(
@@ -135,12 +135,12 @@ def keep(
     """
     groups = tuple(engine.sequence)
     tokens = sum(map(len, groups))
-    said, marks = prompt.said, {texts: end for texts, end in prompt.marks.items() if end <= tokens}
-    if said and answer is not None:
-        said = (*said, answer)
-        marks[len(said)] = tokens
+    texts, marks = prompt.texts, {count: end for count, end in prompt.marks.items() if end <= tokens}
+    if texts and answer is not None:
+        texts = (*texts, answer)
+        marks[len(texts)] = tokens
     slots = engine.ledger.slots
-    conversations.keep(Kept(owner, said, marks, groups, slots, engine.backend.snapshot()))
+    conversations.keep(Kept(owner, texts, marks, groups, slots, engine.backend.snapshot()))
 
 
 def _alike(these: Sequence[str], those: Sequence[str]) -> int:
@@ -150,10 +150,10 @@ def _alike(these: Sequence[str], those: Sequence[str]) -> int:
 
 def _cut(groups: Sequence[Group], tokens: int) -> list[Group] | None:
     """Return the first groups, with exactly `tokens` tokens; None if no group ends there."""
-    found = []
+    first = []
     for group in groups:
         if tokens <= 0:
             break
-        found.append(group)
+        first.append(group)
         tokens -= len(group)
-    return found if tokens == 0 else None
+    return first if tokens == 0 else None

@@ -104,8 +104,8 @@ class Fields:
         value = self.take(name)
         if value is not None:
             inner = Fields(value, self.path(name))
-            for each in value:
-                inner.text(each)
+            for text in value:
+                inner.text(text)
 
     def flag(self, name: str, default: bool = False) -> bool:
         value = self.take(name)
@@ -139,21 +139,23 @@ class Fields:
             return value
         raise self.refuse(name, f"must be {' or '.join(choices)}, got {_shown(value)}")
 
-    def items(self, name: str, most: int) -> list[Any] | None:
+    def items(self, name: str, limit: int) -> list[Any] | None:
         value = self.take(name)
         if value is None:
             return None
         if not isinstance(value, list):
             raise self.refuse(name, f"must be a list, got {_kind(value)}")
-        if len(value) > most:
-            raise self.refuse(name, f"has {len(value)} items, at most {most} are taken")
+        if len(value) > limit:
+            raise self.refuse(name, f"has {len(value)} items, at most {limit} are taken")
         return value
 
     def only(self, name: str, *allowed: Any) -> None:
         """Accept an unsupported field only with one of the `allowed` values."""
         value = self.take(name)
-        if value is not None and not any(type(value) is type(each) and value == each for each in allowed):
-            shown = " or ".join(json.dumps(each) for each in allowed)
+        if value is not None and not any(
+            type(value) is type(choice) and value == choice for choice in allowed
+        ):
+            shown = " or ".join(json.dumps(choice) for choice in allowed)
             raise self.refuse(name, f"is not supported, but as {shown}" if allowed else "is not supported")
 
     def end(self) -> None:

@@ -56,8 +56,8 @@ class Access:
 
     def knows(self, host: str) -> bool:
         """Check a Host header and ignore its port, because a tunnel may use another port."""
-        found = _HOST.fullmatch(host.lower())
-        name = "" if found is None else found["name"] or found["address"]
+        match = _HOST.fullmatch(host.lower())
+        name = "" if match is None else match["name"] or match["address"]
         return name in self.hosts or (self.any_address and _address(name) is not None)
 
     def allows_origin(self, origin: str, host: str) -> bool:
@@ -72,8 +72,8 @@ class Access:
             return ""
         scheme, _, given = authorization.partition(" ")
         given_key = given.encode("latin-1").strip()  # the raw bytes: headers are decoded as latin-1
-        found = [hmac.compare_digest(key, given_key) for key in self.keys]
-        return str(found.index(True)) if scheme.lower() == "bearer" and any(found) else None
+        equal = [hmac.compare_digest(key, given_key) for key in self.keys]
+        return str(equal.index(True)) if scheme.lower() == "bearer" and any(equal) else None
 
 
 def is_local(host: str) -> bool:
@@ -84,7 +84,7 @@ def is_local(host: str) -> bool:
 def read_keys(path: str) -> list[bytes]:
     """Read a key file with one key per line."""
     try:
-        lines = read_regular(path, most=1 << 20).split(b"\n")
+        lines = read_regular(path, limit=1 << 20).split(b"\n")
     except OSError as error:
         raise InputError(
             f"--api-key-file {path}: cannot be read ({error.strerror}): name a file with a key in each line"
@@ -112,14 +112,14 @@ class Gate:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                found = MutableHeaders(scope=message)
+                headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
-                    found.setdefault(name, value)
+                    headers.setdefault(name, value)
                 if origin is not None and ({origin, "*"} & self.access.origins):
-                    found["access-control-allow-origin"] = origin
-                    found["access-control-expose-headers"] = "retry-after"
-                    found["vary"] = "Origin"
-                    found["cross-origin-resource-policy"] = "cross-origin"
+                    headers["access-control-allow-origin"] = origin
+                    headers["access-control-expose-headers"] = "retry-after"
+                    headers["vary"] = "Origin"
+                    headers["cross-origin-resource-policy"] = "cross-origin"
             await send(message)
 
         try:

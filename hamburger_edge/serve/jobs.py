@@ -14,7 +14,7 @@ from hamburger_edge.chat.stream import Stream
 from hamburger_edge.loop.step import FinishReason
 from hamburger_edge.serve.answers import Token
 from hamburger_edge.serve.fields import RefusedError
-from hamburger_edge.serve.requests import Asked
+from hamburger_edge.serve.requests import AnswerRequest
 
 MOST_WAITING = 512  # half of the connections that the server accepts
 Reason = Literal["gone", "time", "shutdown"]
@@ -60,8 +60,8 @@ _WHY = {
 class Job:
     """A request. The event loop creates it and reads its events; a worker thread sends them."""
 
-    def __init__(self, asked: Asked, owner: str, client: str) -> None:
-        self.asked, self.owner, self.client, self.user = asked, owner, client, asked.user or ""
+    def __init__(self, request: AnswerRequest, owner: str, client: str) -> None:
+        self.request, self.owner, self.client, self.user = request, owner, client, request.user or ""
         self.began = time.monotonic()
         self.reason: Reason | None = None  # reason for cancellation
         self._stream: Stream | None = None

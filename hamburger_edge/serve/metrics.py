@@ -64,11 +64,11 @@ class Metrics:
         _, bounds = HISTOGRAMS[name]
         key = tuple(sorted(labels.items()))
         with self._lock:
-            found = self._histograms[name].setdefault(key, _Histogram([0] * len(bounds)))
+            histogram = self._histograms[name].setdefault(key, _Histogram([0] * len(bounds)))
             for index, bound in enumerate(bounds):
-                found.counts[index] += value <= bound
-            found.total += value
-            found.observed += 1
+                histogram.counts[index] += value <= bound
+            histogram.total += value
+            histogram.observed += 1
 
     def text(self, gauges: Mapping[str, Mapping[Labels, float]]) -> str:
         lines = []
@@ -78,12 +78,12 @@ class Metrics:
                 lines += [_line(name, key, value) for key, value in self._counts[name].items()]
             for name, (about, bounds) in HISTOGRAMS.items():
                 lines += _head(name, about, "histogram")
-                for key, found in self._histograms[name].items():
-                    for bound, count in zip(bounds, found.counts, strict=True):
+                for key, histogram in self._histograms[name].items():
+                    for bound, count in zip(bounds, histogram.counts, strict=True):
                         lines.append(_line(f"{name}_bucket", (*key, ("le", f"{bound:g}")), count))
-                    lines.append(_line(f"{name}_bucket", (*key, ("le", "+Inf")), found.observed))
-                    lines.append(_line(f"{name}_sum", key, found.total))
-                    lines.append(_line(f"{name}_count", key, found.observed))
+                    lines.append(_line(f"{name}_bucket", (*key, ("le", "+Inf")), histogram.observed))
+                    lines.append(_line(f"{name}_sum", key, histogram.total))
+                    lines.append(_line(f"{name}_count", key, histogram.observed))
         for name, about in GAUGES.items():
             lines += _head(name, about, "gauge")
             lines += [_line(name, key, value) for key, value in gauges.get(name, {}).items()]

@@ -24,13 +24,13 @@ _Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def routes(in_browser: InBrowser) -> list[Route]:
-    own, found = {"content-security-policy": _POLICY}, []
+    own, pages = {"content-security-policy": _POLICY}, []
     for address, name in ADDRESSES.items():
-        found.append(Route(address, _sending(PAGE / name, own, (PAGE / name).read_bytes())))
+        pages.append(Route(address, _sending(PAGE / name, own, (PAGE / name).read_bytes())))
     for address, path in {**in_browser.code, **in_browser.files}.items():
         content = script(path, in_browser.code) if path.suffix == ".js" else None
-        found.append(Route(address, _sending(path, HEADERS, content)))
-    return found
+        pages.append(Route(address, _sending(path, HEADERS, content)))
+    return pages
 
 
 def _sending(path: Path, headers: Mapping[str, str], content: bytes | None) -> _Endpoint:

@@ -80,7 +80,7 @@ class Worker:
             self._tell(job, stream)
         self._count(stream)
         if self.model.inference.engine.ledger.slots:
-            by_stop = stream.finish_reason == "stop" and bool(job.asked.settings.stop)
+            by_stop = stream.finish_reason == "stop" and bool(job.request.settings.stop)
             other = by_stop or stream.reverted  # the text is not that of the generated tokens
             answer = None if other or not stream.stats.macro_steps else stream.text
             keep(self.served.conversations, self.model.inference.engine, job.owner, prompt, answer)
@@ -96,11 +96,11 @@ class Worker:
 
     def _begin(self, job: Job) -> tuple[ServedPrompt, Stream]:
         """Load the cache that shares the most slots with the prompt, and start the answer."""
-        engine, settings = self.model.inference.engine, job.asked.settings
+        engine, settings = self.model.inference.engine, job.request.settings
         if self._owner != job.owner:  # cache hits must not reveal other owners' text
             engine.keep([])
             self._owner = job.owner
-        prompt = prompt_of(self.model, job.asked, self.served.conversations, job.owner)
+        prompt = prompt_of(self.model, job.request, self.served.conversations, job.owner)
         merged = not settings.decoding.exact
         here = engine.ledger.match(prompt.groups[:-1], merged=merged).slots
         kept, slots = self.served.conversations.nearest(job.owner, prompt.groups[:-1], merged)
@@ -130,12 +130,12 @@ class Worker:
             job.tell(Piece(chunk.text, step, self._tokens(job, chunk)))
 
     def _tokens(self, job: Job, chunk: Chunk) -> tuple[Token, ...] | None:
-        if not job.asked.logprobs:
+        if not job.request.logprobs:
             return None
         ends = self.model.info.eos_ids
         text = self.model.tokenizer.token_bytes
         return tuple(
-            Token(text(token), probability, [(text(each.token), each.logprob) for each in top])
+            Token(text(token), probability, [(text(likely.token), likely.logprob) for likely in top])
             for token, probability, top in zip(
                 chunk.tokens, chunk.probabilities, chunk.top_probabilities, strict=True
             )
@@ -200,8 +200,8 @@ class Pool:
         return self.find(name).catalogue
 
     def submit(self, job: Job) -> Served:
-        served = self.find(job.asked.model)
-        if (text := job.asked.shown) is not None:  # no worker is needed
+        served = self.find(job.request.model)
+        if (text := job.request.shown) is not None:  # no worker is needed
             job.tell(Begun())
             job.tell(Ended(text, "stop", usage(Stats(), 0), None))
         else:
@@ -210,7 +210,7 @@ class Pool:
 
     def cancel(self, job: Job, reason: Reason) -> None:
         job.cancel(reason)
-        if self.find(job.asked.model).queue.drop(job):
+        if self.find(job.request.model).queue.drop(job):
             job.end()
 
     def cancel_all(self, reason: Reason) -> None:
@@ -232,16 +232,16 @@ class Pool:
             served.conversations.clear()
 
     def gauges(self) -> dict[str, dict[Any, float]]:
-        found: dict[str, dict[Any, float]] = {}
+        gauges: dict[str, dict[Any, float]] = {}
         for name, served in self.served.items():
             labels = (("model", name),)
             of = [worker for worker in self._workers if worker.served is served]
-            found.setdefault("queue_length", {})[labels] = len(served.queue)
-            found.setdefault("workers", {})[labels] = len(of)
-            found.setdefault("workers_busy", {})[labels] = sum(worker.job is not None for worker in of)
-            found.setdefault("sessions", {})[labels] = len(served.conversations)
-            found.setdefault("sessions_bytes", {})[labels] = served.conversations.bytes
-        return found
+            gauges.setdefault("queue_length", {})[labels] = len(served.queue)
+            gauges.setdefault("workers", {})[labels] = len(of)
+            gauges.setdefault("workers_busy", {})[labels] = sum(worker.job is not None for worker in of)
+            gauges.setdefault("sessions", {})[labels] = len(served.conversations)
+            gauges.setdefault("sessions_bytes", {})[labels] = served.conversations.bytes
+        return gauges
 
     def _retry_after(self, served: Served) -> int:
         """Return `min(60, 1 + waiting jobs // workers)` seconds."""

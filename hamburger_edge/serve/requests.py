@@ -1,4 +1,4 @@
-"""Convert a request body to a typed `Asked`. All checks that need no model are here."""
+"""Convert a request body to a typed `AnswerRequest`. All checks that need no model are here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RequestLimits:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnswerRequest:
     model: str | None
     messages: tuple[dict[str, str], ...] | None  # of a chat: as `Model.stream` takes them
     prompt: str | tuple[int, ...] | None  # of a completion: text or tokens, without the template
@@ -78,7 +78,7 @@ def read_chat(
     recommends: Recommends,
     limits: RequestLimits,
     catalogues: Catalogues = lambda _: None,
-) -> Asked:
+) -> AnswerRequest:
     fields = Fields(data)
     model = fields.text("model", longest=LONGEST_NAME)
     recommended = recommends(model)
@@ -87,10 +87,10 @@ def read_chat(
     tools = read_tools(fields) if catalogue is None else read_catalogue_tools(fields, catalogue)
     options = _options(fields, limits)
     options.update(_response_format(fields, tools))
-    most = fields.whole("top_logprobs", 0, MOST_LOGPROBS)
+    count = fields.whole("top_logprobs", 0, MOST_LOGPROBS)
     if fields.flag("logprobs"):
-        options["top_probabilities"] = most or 0
-    elif most:
+        options["top_probabilities"] = count or 0
+    elif count:
         raise fields.refuse("top_logprobs", "needs logprobs: true")
     shown = None
     if catalogue is None:
@@ -101,24 +101,24 @@ def read_chat(
         messages = conversation(fields, writer, limits.messages)
         shown = answer_to_results(given, catalogue)
     fields.only("modalities", ["text"])
-    asked = _asked(fields, model, recommended, messages, None, options, tools)
-    return asked if shown is None else replace(asked, tools=None, shown=shown)
+    answer_request = _answer_request(fields, model, recommended, messages, None, options, tools)
+    return answer_request if shown is None else replace(answer_request, tools=None, shown=shown)
 
 
-def read_completion(data: dict[str, Any], recommends: Recommends, limits: RequestLimits) -> Asked:
+def read_completion(data: dict[str, Any], recommends: Recommends, limits: RequestLimits) -> AnswerRequest:
     fields = Fields(data)
     model = fields.text("model", longest=LONGEST_NAME)
     recommended = recommends(model)
     options = _options(fields, limits)
-    if (most := fields.whole("logprobs", 0, MOST_LOGPROBS)) is not None:
-        options["top_probabilities"] = most
+    if (count := fields.whole("logprobs", 0, MOST_LOGPROBS)) is not None:
+        options["top_probabilities"] = count
     fields.only("echo", False)
     fields.only("suffix", "")
     fields.only("best_of", 1)
-    return _asked(fields, model, recommended, None, _raw_prompt(fields), options, None)
+    return _answer_request(fields, model, recommended, None, _raw_prompt(fields), options, None)
 
 
-def _asked(
+def _answer_request(
     fields: Fields,
     model: str | None,
     recommended: Recommended,
@@ -126,7 +126,7 @@ def _asked(
     prompt: str | tuple[int, ...] | None,
     options: dict[str, Any],
     tools: Tools | CatalogueTools | None,
-) -> Asked:
+) -> AnswerRequest:
     stream = fields.flag("stream")
     include_usage = False
     if fields.has("stream_options"):
@@ -148,7 +148,7 @@ def _asked(
         raise RefusedError(
             f"logprobs: tokens of a drafted group are not the base's own choice: ask for {_EXACT}", "logprobs"
         )
-    return Asked(model, messages, prompt, settings, stream, include_usage, tools, user)
+    return AnswerRequest(model, messages, prompt, settings, stream, include_usage, tools, user)
 
 
 def _harmless(fields: Fields) -> str | None:
@@ -178,12 +178,12 @@ def _named(message: str) -> str | None:
 
 def _options(fields: Fields, limits: RequestLimits) -> dict[str, Any]:
     """Return the given options of both endpoints, with this project's `confidence` and `mode`."""
-    most = fields.whole("max_tokens", 1, limits.tokens)
+    limit = fields.whole("max_tokens", 1, limits.tokens)
     completion = fields.whole("max_completion_tokens", 1, limits.tokens)
-    if most is not None and completion is not None and most != completion:
+    if limit is not None and completion is not None and limit != completion:
         raise fields.refuse("max_tokens", "differs from max_completion_tokens: give one")
     options: dict[str, Any] = {
-        "max_tokens": most if completion is None else completion,
+        "max_tokens": limit if completion is None else completion,
         **{name: fields.take(name) for name in _NUMBERS},
         "seed": _seed(fields),
         "mode": fields.one_of("mode", MODES),

@@ -65,7 +65,10 @@ class Tools:
             }
             for function in self.functions
         ]
-        parts = {each.name: _moved(each.parameters, f"#/$defs/{each.name}") for each in self.functions}
+        parts = {
+            function.name: _moved(function.parameters, f"#/$defs/{function.name}")
+            for function in self.functions
+        }
         one: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
         if self.several:
             one = {"type": "array", "items": one, "minItems": 1, "maxItems": MOST_CALLS}
@@ -75,10 +78,14 @@ class Tools:
         """Return the part of the system text that lists the functions and the call format."""
         lines = [
             json.dumps(
-                {"name": each.name, "description": each.description, "parameters": each.parameters},
+                {
+                    "name": function.name,
+                    "description": function.description,
+                    "parameters": function.parameters,
+                },
                 ensure_ascii=False,
             )
-            for each in self.functions
+            for function in self.functions
         ]
         form = '{"name": NAME, "arguments": {...}}'
         how = f"a list of calls [{form}, ...]" if self.several else form
@@ -101,10 +108,10 @@ class Tools:
         if not self.may_call(text):
             return None
         try:
-            said = json.loads(text)
+            answer = json.loads(text)
         except ValueError:
             return None
-        parts = said if isinstance(said, list) else [said]
+        parts = answer if isinstance(answer, list) else [answer]
         return [
             ToolCall(part["name"], json.dumps(part["arguments"], ensure_ascii=False, separators=(", ", ": ")))
             for part in parts
@@ -173,16 +180,16 @@ def _function(item: Any, path: str) -> Function:
     return Function(name, description or "", parameters)
 
 
-def _moved(schema: Any, place: str) -> Any:
+def _moved(schema: Any, root: str) -> Any:
     """Return a schema for embedding at `place`, with its local references adjusted."""
     if isinstance(schema, list):
-        return [_moved(part, place) for part in schema]
+        return [_moved(part, root) for part in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        key: place + value[1:]
+        key: root + value[1:]
         if key == "$ref" and isinstance(value, str) and value.startswith("#")
-        else _moved(value, place)
+        else _moved(value, root)
         for key, value in schema.items()
     }
 

@@ -12,8 +12,8 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from hamburger_edge.structured.constraint import Unconstrained
 from hamburger_edge.structured.json_fields import LOST, Phase, Position
+from hamburger_edge.support.constraint import Constraint
 
 # JSON's spelling of bytes, as json.dumps(..., ensure_ascii=False) writes them
 _SPELLED = {code: json.dumps(chr(code), ensure_ascii=False)[1:-1].encode() for code in range(0x80)}
@@ -61,17 +61,17 @@ class Spans:
 
     def include(self, value: bytes) -> bool:
         """Whether this is a span; an empty one, too."""
-        return not value or any(self._ends[place + len(value)] for place in self._places(value))
+        return not value or any(self._ends[start + len(value)] for start in self._places(value))
 
     def _places(self, start: bytes) -> Iterator[int]:
-        place = self._text.find(start)
-        while place >= 0:
-            if self._starts[place]:
-                yield place
-            place = self._text.find(start, place + 1)
+        index = self._text.find(start)
+        while index >= 0:
+            if self._starts[index]:
+                yield index
+            index = self._text.find(start, index + 1)
 
 
-class CopiedFields(Unconstrained):
+class CopiedFields(Constraint):
     """The JSON of one answer, and the spans of its prompt. Follows the sampler's choices and rewinds."""
 
     def __init__(
@@ -130,13 +130,13 @@ class CopiedFields(Unconstrained):
 
 def string_values(answer: str) -> Iterator[tuple[str, bytes]]:
     """Yield field and spelling of every string that is a value in JSON; of a broken one, those before."""
-    text, place, position = answer.encode(), 0, Position()
-    while place < len(text):
+    text, index, position = answer.encode(), 0, Position()
+    while index < len(text):
         if position.phase in (Phase.NAME, Phase.STRING) and not position.escapes:
-            letters = _PLAIN.match(text, place)
+            letters = _PLAIN.match(text, index)
             assert letters is not None
-            position, place = position._replace(text=position.text + letters[0]), letters.end()
-        before, position = position, position.after(text[place]) if place < len(text) else LOST
-        place += 1
+            position, index = position._replace(text=position.text + letters[0]), letters.end()
+        before, position = position, position.after(text[index]) if index < len(text) else LOST
+        index += 1
         if before.phase == Phase.STRING and position.phase == Phase.END:
             yield before.field, before.text

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hamburger_edge.structured.constraint import Bools
+from hamburger_edge.support.constraint import Constraint
 
 Row = npt.NDArray[np.int64]  # [bytes of the prompt + 1] cost of aligning the newest word up to each byte
 Bytes = npt.NDArray[np.uint8]
@@ -76,7 +76,7 @@ class _Reached:
         self.following: dict[int, _Reached | None] = {}  # token -> the next state; None: the token is refused
 
 
-class Edits:
+class Edits(Constraint):
     """The alignment of one answer with its prompt. Follows the sampler's choices and rewinds."""
 
     def __init__(self, token_bytes: Callable[[int], bytes], eos_ids: Sequence[int]) -> None:
@@ -97,14 +97,6 @@ class Edits:
         self._way = [_Reached(self._skipping(row), np.full_like(row, NEVER), 0, 0)]
         for token in answer:
             self.consume(token)
-
-    # the rule defines no complete answer, forces no token and masks no scores
-    complete: bool | None = None
-    forced: int | None = None
-    ended = False
-
-    def mask(self, *, micro: bool = False) -> Bools | None:
-        return None
 
     @property
     def fallback(self) -> str:

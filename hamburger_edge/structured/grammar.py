@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hamburger_edge.errors import BundleError, InputError, require
-from hamburger_edge.structured.constraint import Bools
 from hamburger_edge.structured.rewriting import rewritten
 from hamburger_edge.structured.structure import Structure
+from hamburger_edge.support.constraint import Bools, Constraint
 
 Run = tuple[Sequence[int], int]  # consecutive forced tokens, and the index of the next one
 
@@ -42,11 +41,11 @@ class Grammars:
         self._lock = threading.Lock()
         self._newest: tuple[Structure, Any] | None = None
 
-    def start(self, structure: Structure, draft_vocab: npt.NDArray[np.int64] | None) -> Grammar:
+    def start(self, structure: Structure) -> Grammar:
         with self._lock:
             if self._newest is None or self._newest[0] != structure:
                 self._newest = structure, self._compile(structure)
-            return Grammar(self._newest[1].deep_copy(), self._vocab_size, draft_vocab)
+            return Grammar(self._newest[1].deep_copy(), self._vocab_size)
 
     def _compile(self, structure: Structure) -> Any:
         guidance = require("llguidance", "structured")
@@ -75,21 +74,17 @@ class Grammars:
             raise InputError(_explained(structure, matcher.get_error()))
         if not structure.lenient and (warnings := matcher.get_grammar_warnings()):
             raise InputError(_explained(structure, str(warnings[0])))
-        beginning = Grammar(matcher.deep_copy(), self._vocab_size, None)
+        beginning = Grammar(matcher.deep_copy(), self._vocab_size)
         if beginning.forced is None:  # both checks raise if the structure allows no answer
             beginning.allowed()
         return matcher
 
 
-class Grammar:
+class Grammar(Constraint):
     """The state of one answer in its structure: the tokens that may come next."""
 
-    max_tokens: int | None = None
-    fallback: str | None = None
-
-    def __init__(self, matcher: Any, vocab_size: int, draft_vocab: npt.NDArray[np.int64] | None) -> None:
+    def __init__(self, matcher: Any, vocab_size: int) -> None:
         self._matcher = matcher
-        self._draft_vocab = draft_vocab
         self._bits = np.zeros((vocab_size + 31) // 32, dtype=np.int32)
         self._vocab_size = vocab_size
         self._runs: list[Run] = []  # the forced run before each consumed token
@@ -127,14 +122,6 @@ class Grammar:
             bits = np.unpackbits(self._bits.view(np.uint8), bitorder="little")
             self._allowed = bits[: self._vocab_size].view(np.bool_)
         return self._allowed
-
-    def mask(self, *, micro: bool = False) -> Bools:
-        """Return the same mask, or that of a micro step's scores, [draft vocabulary] or [vocab]."""
-        allowed = self.allowed()
-        return allowed[self._draft_vocab] if micro and self._draft_vocab is not None else allowed
-
-    def allows(self, token: int) -> bool:
-        return bool(self.allowed()[token])
 
     def consume(self, token: int) -> None:
         forced = self.forced
@@ -177,11 +164,11 @@ def _explained(structure: Structure, message: str) -> str:
     if match := re.search(r'^Unimplemented keys: \["([^"]*)"', message):
         return _unsupported(structure, f'"{match[1]}"', structure.place(match[1]))
     if match := re.search(r"^Unknown format: (.*)", message):
-        place = structure.place("format", match[1])
-        return _unsupported(structure, f"format {json.dumps(match[1])}", place)
+        path = structure.place("format", match[1])
+        return _unsupported(structure, f"format {json.dumps(match[1])}", path)
     if message.startswith("oneOf"):
-        place = structure.place("oneOf")
-        return _unsupported(structure, "oneOf of alternatives that may overlap", place, "use anyOf, ")
+        path = structure.place("oneOf")
+        return _unsupported(structure, "oneOf of alternatives that may overlap", path, "use anyOf, ")
     if match := re.search(r"regex parse error:\n    (.*)\n    ( *)\^+\nerror: (.*)", message):
         pattern, before, reason = match.groups()
         before, after = (
@@ -196,8 +183,8 @@ def _explained(structure: Structure, message: str) -> str:
     return f"{kind}: {line[:1].lower()}{line[1:]}: correct it"
 
 
-def _unsupported(structure: Structure, what: str, place: str | None, instead: str = "") -> str:
-    where = f" (at {place})" if place else ""
+def _unsupported(structure: Structure, what: str, path: str | None, instead: str = "") -> str:
+    where = f" (at {path})" if path else ""
     return f"{structure.kind}: {what}{where} is not supported: {instead}leave it out, or set strict=False"
 
 

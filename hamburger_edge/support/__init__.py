@@ -1,1 +1,1 @@
-"""Helpers that do not depend on models: strict reading, files, locks, numbers, terminal."""
+"""Helpers that do not depend on models: strict reading, files, locks, numbers, terminal, constraints."""

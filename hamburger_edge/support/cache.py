@@ -84,7 +84,7 @@ def entry_lock(path: Path) -> Path:
 def _size(path: Path) -> int:
     if path.is_symlink() or not path.is_dir():
         return path.lstat().st_size
-    return sum(each.lstat().st_size for each in path.rglob("*") if not each.is_dir() or each.is_symlink())
+    return sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir() or file.is_symlink())
 
 
 def _delete(path: Path) -> None:

@@ -30,7 +30,7 @@ def is_terms(name: str) -> bool:
     return _TERMS.fullmatch(name) is not None
 
 
-def open_regular(path: str | PathLike[str], *, most: int = 1 << 46) -> BinaryIO:
+def open_regular(path: str | PathLike[str], *, limit: int = 1 << 46) -> BinaryIO:
     """Open a regular file of at most `most` bytes for reading; raise OSError for anything else.
 
     Opening a pipe would wait for its writer, and a device has no end.
@@ -40,13 +40,13 @@ def open_regular(path: str | PathLike[str], *, most: int = 1 << 46) -> BinaryIO:
     except ValueError as error:  # an invalid file name
         raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
     try:
-        found = os.fstat(handle)
-        if stat.S_ISDIR(found.st_mode):
+        status = os.fstat(handle)
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
-        if found.st_size > most:
-            reason = f"{found.st_size} bytes, of which at most {most} are read"
+        if status.st_size > limit:
+            reason = f"{status.st_size} bytes, of which at most {limit} are read"
             raise OSError(errno.EFBIG, reason, os.fspath(path))
         return os.fdopen(handle, "rb")
     except BaseException:
@@ -54,10 +54,10 @@ def open_regular(path: str | PathLike[str], *, most: int = 1 << 46) -> BinaryIO:
         raise
 
 
-def read_regular(path: str | PathLike[str], *, most: int = TEXT) -> bytes:
+def read_regular(path: str | PathLike[str], *, limit: int = TEXT) -> bytes:
     """Return the contents of a regular file of at most `most` bytes."""
-    with open_regular(path, most=most) as file:
-        return file.read(most)
+    with open_regular(path, limit=limit) as file:
+        return file.read(limit)
 
 
 def check_regular(path: str | PathLike[str]) -> None:

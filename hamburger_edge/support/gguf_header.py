@@ -37,18 +37,18 @@ def read_header(data: Any, *, strings: bool) -> Header:
     reader = _Reader(data, strings)
     if reader.take(4) != MAGIC or reader.scalar("I") not in VERSIONS:
         raise ValueError(f"it does not begin with {MAGIC!r}, version {VERSIONS[-1]}")
-    tensors, keys = reader.scalar("Q"), reader.scalar("Q")
-    found: dict[str, Any] = {}
-    for _ in range(keys):
+    tensor_count, key_count = reader.scalar("Q"), reader.scalar("Q")
+    keys: dict[str, Any] = {}
+    for _ in range(key_count):
         name = reader.string()
-        found[name] = reader.value(reader.scalar("I"))
-    entries = [(reader.string(), *reader.tensor()) for _ in range(tensors)]
-    alignment = found.get("general.alignment", ALIGNMENT)
+        keys[name] = reader.value(reader.scalar("I"))
+    entries = [(reader.string(), *reader.tensor()) for _ in range(tensor_count)]
+    alignment = keys.get("general.alignment", ALIGNMENT)
     if not isinstance(alignment, int) or not 1 <= alignment <= 4096:
         raise ValueError(f"alignment {alignment!r}")
     start = -(-reader.at // alignment) * alignment
     stored = {name: StoredTensor(shape, kind, start + offset) for name, shape, kind, offset in entries}
-    return Header(found, stored, alignment)
+    return Header(keys, stored, alignment)
 
 
 class _Reader:

@@ -36,7 +36,7 @@ class StagedProgress:
         self.whole = sum(shares.values())
         self.begins: dict[str, float] = {}
         for stage in shares:
-            self.begins[stage] = sum(shares[each] for each in self.begins)
+            self.begins[stage] = sum(shares[earlier] for earlier in self.begins)
         self.shares, self.began, self.reached = shares, clock(), 0.0
 
     def __call__(self, stage: str, done: int, total: int, note: str = "", /) -> None:

@@ -106,7 +106,7 @@ def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(read_regular(path, most=1 << 20).decode("utf-8"))
+        return tomllib.loads(read_regular(path, limit=1 << 20).decode("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:

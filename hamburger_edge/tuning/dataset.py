@@ -169,9 +169,9 @@ class Dataset:
         """
         learned = [self.examples.examples[number] for number in split.train]
         form = None if self.catalogue is None else call_form(self.catalogue)
-        made = augmented(learned, self.recipe.augment, form=form)
-        made = made.without("whose prompt is held out", self._is_held_out)
-        return made.without(f"whose prompt is in {self.recipe.held_out}", self._is_judged)
+        additions = augmented(learned, self.recipe.augment, form=form)
+        additions = additions.without("whose prompt is held out", self._is_held_out)
+        return additions.without(f"whose prompt is in {self.recipe.held_out}", self._is_judged)
 
     @cached_property
     def off_topic(self) -> OffTopic:
@@ -237,8 +237,8 @@ class Dataset:
                     "calibrate judge, too"
                 )
             held_out = tuple(self.examples.examples[number] for number in numbers)
-        most = min(self.recipe.evaluation.prompts, len(held_out))
-        chosen = random.Random(0).sample(held_out, most)
+        count = min(self.recipe.evaluation.prompts, len(held_out))
+        chosen = random.Random(0).sample(held_out, count)
         return [self._request(example) for example in chosen]
 
     @cached_property

@@ -74,29 +74,29 @@ def count_answers(
             if (order, key, token) not in seen:
                 seen.add((order, key, token))
                 shared[order, key][token] += 1
-    found = {}
+    entries = {}
     for (order, key), tokens in shared.items():
         total = sum(tokens.values())
         if order < PLACES:
             token, count = tokens.most_common(1)[0]
             if count >= least:
-                found[order, key] = Entry("tokens", token, count, total)
+                entries[order, key] = Entry("tokens", token, count, total)
         elif total >= least:
             kind: Kind = "runs" if order == RUNS else "places"
-            found[order, key] = Entry(kind, COPY, tokens[COPY], total)
-    _drop_idle(found, endings)
-    return found
+            entries[order, key] = Entry(kind, COPY, tokens[COPY], total)
+    _drop_idle(entries, endings)
+    return entries
 
 
-def _drop_idle(found: dict[Context, Entry], endings: Mapping[Context, Context]) -> None:
+def _drop_idle(entries: dict[Context, Entry], endings: Mapping[Context, Context]) -> None:
     """Drop contexts that name the token of their own ending no more surely, the longest first."""
     needed: set[Context] = set()
-    for context in sorted((each for each in found if 0 < each[0] < PLACES), reverse=True):
-        entry, ending = found[context], endings[context]
-        usual = found.get(ending)
+    for context in sorted((context for context in entries if 0 < context[0] < PLACES), reverse=True):
+        entry, ending = entries[context], endings[context]
+        usual = entries.get(ending)
         idle = usual and usual.token == entry.token and usual.floor >= entry.floor
         if idle and context not in needed:
-            del found[context]
+            del entries[context]
         else:
             needed.add(ending)
 
@@ -114,12 +114,12 @@ def _events(reader: CopyReader, answer: Tokens) -> Iterator[tuple[int, int, int]
             begins = following.place >= 0
             for length, key in enumerate(context_keys(skeleton)):
                 yield length, key, COPY if begins else token
-            for place, word in reader.words.items() if begins else ():
-                for key in word_keys(reader, skeleton, place):
+            for position, word in reader.words.items() if begins else ():
+                for key in word_keys(reader, skeleton, position):
                     yield PLACES, key, COPY if word.behind == following.place else OTHER
         reading = following
 
 
-def word_keys(reader: CopyReader, skeleton: Tokens, place: int) -> tuple[int, int, int]:
-    before = reader.prompt[place - 1] if place else START
-    return place_keys(skeleton, before, reader.prompt[place])
+def word_keys(reader: CopyReader, skeleton: Tokens, position: int) -> tuple[int, int, int]:
+    before = reader.prompt[position - 1] if position else START
+    return place_keys(skeleton, before, reader.prompt[position])

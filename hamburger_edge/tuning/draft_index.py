@@ -65,9 +65,9 @@ def build_draft_index(
     """
     pairs, fitted = sorted(learned, key=lambda pair: tuple(pair[1])), list(others)
     begins = beginnings(pairs, words, least)
-    found = count_answers(pairs, words, begins, least)
+    counted = count_answers(pairs, words, begins, least)
     room = (MOST_BYTES - HEADER) // ENTRY - len(begins)
-    kept = dict(sorted(found.items(), key=lambda item: (-item[1].weight, item[0]))[:room])
+    kept = dict(sorted(counted.items(), key=lambda item: (-item[1].weight, item[0]))[:room])
     # longer contexts win where two share a key
     raw = {key: entry for (_, key), entry in sorted(kept.items())}
     calibration = _Calibration(raw)
@@ -92,7 +92,7 @@ class _Calibration:
     def __init__(self, raw: Mapping[int, Entry]) -> None:
         self.raw = raw
         self.right: dict[Kind, list[int]] = {kind: [0] * BUCKETS for kind in KINDS}
-        self.asked: dict[Kind, list[int]] = {kind: [0] * BUCKETS for kind in KINDS}
+        self.guesses: dict[Kind, list[int]] = {kind: [0] * BUCKETS for kind in KINDS}
         self.in_words = [0, 0]  # tokens after the first of copied words: tried, right
 
     def read(self, reader: CopyReader, answer: Tokens) -> None:
@@ -119,14 +119,14 @@ class _Calibration:
 
     def _judge_word(self, reader: CopyReader, skeleton: Tokens, behind: int) -> None:
         """Judge the likeliest word alone: a draft takes that one."""
-        found = [
-            (entry.count / (entry.total + 1), -place, entry)
-            for place in reader.words
-            if (entry := self._first(word_keys(reader, skeleton, place)))
+        candidates = [
+            (entry.count / (entry.total + 1), -position, entry)
+            for position in reader.words
+            if (entry := self._first(word_keys(reader, skeleton, position)))
         ]
-        if found:
-            _, place, entry = max(found)
-            self._judge(entry, reader.words[-place].behind == behind)
+        if candidates:
+            _, position, entry = max(candidates)
+            self._judge(entry, reader.words[-position].behind == behind)
 
     def _first(self, keys: Iterable[int]) -> Entry | None:
         return next((self.raw[key] for key in keys if key in self.raw), None)
@@ -134,7 +134,7 @@ class _Calibration:
     def _judge(self, entry: Entry | None, right: bool) -> None:
         if entry is not None:
             self.right[entry.kind][_bucket(entry)] += right
-            self.asked[entry.kind][_bucket(entry)] += 1
+            self.guesses[entry.kind][_bucket(entry)] += 1
 
     def chances(self) -> dict[Kind, list[float]]:
         """Return each bucket's accuracy, smoothed toward its training share."""
@@ -142,8 +142,8 @@ class _Calibration:
         prior = 2  # weight of the training share, in tokens of other answers
         return {
             kind: [
-                (good + prior * middle) / (asked + prior)
-                for good, asked, middle in zip(self.right[kind], self.asked[kind], middles, strict=True)
+                (good + prior * middle) / (guesses + prior)
+                for good, guesses, middle in zip(self.right[kind], self.guesses[kind], middles, strict=True)
             ]
             for kind in KINDS
         }
@@ -166,7 +166,7 @@ def index_examples(
     tokenizer = Tokenizer(loaded.tokenizer)
     encoder = Encoder.of(template, tokenizer, config.eos_ids)
     written = map(encoder.encode, read_examples(examples).examples)
-    pairs = [question_and_answer(np.array(each.ids), np.array(each.roles)) for each in written]
+    pairs = [question_and_answer(np.array(text.ids), np.array(text.roles)) for text in written]
     split = split_questions((question for question, _ in pairs), share)
     learned, others = ([pairs[number] for number in part] for part in (split.train, split.calibration))
     return index_answers(checkpoint, learned, others, tokenizer, config.base.vocab_size, least)
@@ -199,7 +199,7 @@ def _bucket(entry: Entry) -> int:
 
 def _copy_chances(index: DraftIndex, pairs: Sequence[Pair], words: Words | None) -> list[float]:
     """Return the accuracy of copied tokens by match length, where the index has no better guess."""
-    right, asked = [0.0] * len(COPY_CHANCES), [0] * len(COPY_CHANCES)
+    right, guesses = [0.0] * len(COPY_CHANCES), [0] * len(COPY_CHANCES)
     for prompt, answer in pairs:
         drafter = Drafter(prompt, index, words)
         for at in range(1, len(answer)):
@@ -207,9 +207,9 @@ def _copy_chances(index: DraftIndex, pairs: Sequence[Pair], words: Words | None)
             if copied and guess == copied:
                 length = drafter.match(answer[:at], copied.place) - 1
                 right[length] += copied.token == answer[at]
-                asked[length] += 1
+                guesses[length] += 1
     prior = 4
-    counted = zip(right, asked, COPY_CHANCES, strict=True)
+    counted = zip(right, guesses, COPY_CHANCES, strict=True)
     return [(good + prior * usual) / (all_ + prior) for good, all_, usual in counted]
 
 

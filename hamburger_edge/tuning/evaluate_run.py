@@ -173,14 +173,14 @@ def _stored_outcome(path: Path, inputs: dict[str, Any]) -> Outcome | None:
     stored = read_json(path) if path.exists() else {}
     if stored.get("asked") != inputs or not {"tools", "not_in_prompt", "certainty"} <= stored.keys():
         return None
-    found = stored["found"]
+    rows = stored["found"]
     choosing, confirming = (
-        [from_mapping(Row, row, str(path)) for row in found[name]] for name in ("choosing", "confirming")
+        [from_mapping(Row, row, str(path)) for row in rows[name]] for name in ("choosing", "confirming")
     )
     without_model = [from_mapping(Baseline, row, str(path)) for row in stored["baselines"]]
     wrong = [from_mapping(WrongAnswer, row, str(path)) for row in stored["wrong"]]
     tools = [from_mapping(ToolScore, row, str(path)) for row in stored["tools"]]
     certainty = stored["certainty"]
     report = certainty and from_mapping(CertaintyReport, certainty, str(path))
-    recommendation, copies = Recommendation(choosing, confirming, found["points"]), stored["not_in_prompt"]
+    recommendation, copies = Recommendation(choosing, confirming, rows["points"]), stored["not_in_prompt"]
     return Outcome(recommendation, without_model, wrong, tools, copies, report)

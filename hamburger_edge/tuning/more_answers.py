@@ -24,6 +24,7 @@ from hamburger_edge.models.distillation.data_manifest import NAME, Shard, read_d
 from hamburger_edge.models.distillation.distill import to_arrays
 from hamburger_edge.models.distillation.generation import BatchGenerator
 from hamburger_edge.models.distillation.written import write_shard
+from hamburger_edge.models.training.speed import faster_type
 from hamburger_edge.support.progress import Progress, no_progress
 from hamburger_edge.tuning.planning import answered_within
 from hamburger_edge.tuning.task import Task
@@ -90,13 +91,15 @@ def write_answers(
     *,
     end: int,
     longest: int,
-    dtype: torch.dtype = torch.bfloat16,
+    dtype: torch.dtype | None = None,
     progress: Progress = no_progress,
 ) -> None:
     """Write the greedy answers to `questions` as a data folder.
 
     A question is the tokens before its answer. Answers that do not end within `longest` tokens are left out.
+    Without a `dtype` the device computes in the one that it multiplies faster.
     """
+    dtype = dtype or faster_type(base.norm.weight.device.type)
     capacity = longest + max(map(len, questions))
     settings = DistillSettings(tokens=0, rows=ROWS, max_answer=longest, context=capacity, max_repetition=1)
     generator = BatchGenerator(base, capacity, dtype)
@@ -104,12 +107,14 @@ def write_answers(
     run = ShardRun(generator, settings, TurnTokens((), (), (), end))
     shards = _written(folder, source)
     for first in range(PORTION * len(shards), len(questions), PORTION):
-        asked = questions[first : first + PORTION]
-        answered = run.run([_conversation(*each) for each in enumerate(asked)], set(), lambda tokens: None)
-        ended = [each for each in answered if each.ids[-1] == end]
+        portion = questions[first : first + PORTION]
+        answered = run.run(
+            [_conversation(*numbered) for numbered in enumerate(portion)], set(), lambda tokens: None
+        )
+        ended = [conversation for conversation in answered if conversation.ids[-1] == end]
         name = f"answers-{len(shards):04d}"
         shards = write_shard(folder, name, to_arrays(ended, settings.top_k), source, shards).shards
-        progress("answering", first + len(asked), len(questions))
+        progress("answering", first + len(portion), len(questions))
 
 
 def _written(folder: Path, source: Mapping[str, Any]) -> tuple[Shard, ...]:
@@ -128,5 +133,5 @@ def _conversation(number: int, question: Sequence[int]) -> Conversation:
         turns=1,
         temperature=0.0,
         penalty=0.0,
-        asked=tuple(question),
+        question=tuple(question),
     )

@@ -21,7 +21,7 @@ def task_card(name: str, tuned: Tuned, outcome: Outcome, texts: str, curves_capt
     texts           about the examples that the checkpoint holds; "" if it holds none
     curves_caption  of its `curves.png`; "" if it has none
     """
-    recipe, found = tuned.recipe, outcome.found
+    recipe, recommendation = tuned.recipe, outcome.found
     manifest = read_manifest(tuned.checkpoint / MANIFEST)
     licences = {part: manifest.license.get(part) or UNKNOWN for part in ("base", "graft")}
     picture = f"\n![{curves_caption}]({CURVES})\n" if curves_caption else ""
@@ -44,12 +44,12 @@ A folder needs PyTorch (`pip install '.[export]'` in the checkout of hamburger-e
 
 ## Scores
 
-It was asked {found.prompts} prompts that nothing was trained on: whole requests at
+It was asked {recommendation.prompts} prompts that nothing was trained on: whole requests at
 {recipe.precision}, settings in turn, judged by `{tuned.task.judge}`.
 
 {outcome.markdown()}
 
-Recommended: {found.verdict}. `run`, `chat` and `load` use that by default.
+Recommended: {recommendation.verdict}. `run`, `chat` and `load` use that by default.
 {picture}
 {outcome.certainty_markdown}
 

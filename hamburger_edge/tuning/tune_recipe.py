@@ -101,15 +101,15 @@ def write_tune_recipe(path: Path, recipe: TuneRecipe) -> None:
 
 def _chosen(value: Any) -> dict[str, Any]:
     """Return a dataclass as nested tables, without default values."""
-    found: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     for entry in dataclasses.fields(value):
         own = getattr(value, entry.name)
         default = entry.default
         if entry.default_factory is not dataclasses.MISSING:
             default = entry.default_factory()
         if own is not None and own != default:
-            found[entry.name] = _plain(own)
-    return found
+            chosen[entry.name] = _plain(own)
+    return chosen
 
 
 def _plain(value: Any) -> Any:

@@ -56,8 +56,8 @@ class Rotary:
 
     def rotate(self, layer: int, x: Tensor) -> Tensor:
         """Rotate x [B, n, S, D] by tables [B or 1, 1, S, D/2], as this layer does."""
-        found = self.of(layer)
-        return x if found is None else rotate(x, *found)
+        tables = self.of(layer)
+        return x if tables is None else rotate(x, *tables)
 
 
 def in_window(rows: int, total: int, window: int, device: torch.device | None = None) -> Tensor:

@@ -65,13 +65,13 @@ def merge_adapter(base: LoadedBase, folder: Path) -> None:
         )
     pairs: dict[str, dict[str, Tensor]] = defaultdict(dict)
     for name, tensor in read_safetensors(source):
-        found = _LORA.fullmatch(name)
-        weight = _weight(name if found is None else f"{found[1]}.weight", base, source)
-        if found is None:
+        match = _LORA.fullmatch(name)
+        weight = _weight(name if match is None else f"{match[1]}.weight", base, source)
+        if match is None:
             base.state[weight] = tensor.float() + norm_offset(base.config.family, weight)
         else:
-            side = found[2] or found[3]
-            embedding = found[3] is not None  # [r, vocab] and [d, r], of a table [vocab, d]
+            side = match[2] or match[3]
+            embedding = match[3] is not None  # [r, vocab] and [d, r], of a table [vocab, d]
             other = {"A": "B", "B": "A"}[side] if embedding else side
             pairs[weight][other] = (tensor.T if embedding else tensor).float()
     check_state(base.state, base_shapes(base.config), source)
@@ -122,5 +122,5 @@ def _alpha(weight: str, settings: Mapping[str, Any]) -> float:
     """Return a module's alpha; a pattern matches the end of a module's name."""
     module = f"model.{weight.removesuffix('.weight')}"
     patterns = settings.get("alpha_pattern") or {}
-    found = next((alpha for key, alpha in patterns.items() if re.match(rf"(.*\.)?({key})$", module)), None)
-    return float(settings["lora_alpha"] if found is None else found)
+    matched = next((alpha for key, alpha in patterns.items() if re.match(rf"(.*\.)?({key})$", module)), None)
+    return float(settings["lora_alpha"] if matched is None else matched)

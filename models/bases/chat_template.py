@@ -39,20 +39,20 @@ class JinjaTemplate:
 
     def markup(self) -> dict[str, Any]:
         """Return the declarative form."""
-        found = _recognise(self.text)
-        if found is None:
+        markup = _recognise(self.text)
+        if markup is None:
             dated = ", which writes dates" if _DATED.search(self.text) else ""
             raise CheckpointError(
                 f"{self.where}: unknown chat template{dated}: put a {MARKUP_FILE} "
                 f"beside the weights that names the kind of markup ({', '.join(KINDS)}) or spells it out"
             )
         if "bos_token" in self.text:
-            found = {"prefix": self.bos or "", **found}
-        elif found.get("prefix", "") not in self.text:
-            found = found | {"prefix": ""}
+            markup = {"prefix": self.bos or "", **markup}
+        elif markup.get("prefix", "") not in self.text:
+            markup = markup | {"prefix": ""}
         tokens = {"<s>": self.bos, "<|begin_of_text|>": self.bos, "</s>": self.eos}
         names = {usual: own for usual, own in tokens.items() if own is not None}
-        return {name: _renamed(value, names) for name, value in found.items()}
+        return {name: _renamed(value, names) for name, value in markup.items()}
 
 
 def template_beside(folder: Path) -> JinjaTemplate | None:
@@ -60,15 +60,15 @@ def template_beside(folder: Path) -> JinjaTemplate | None:
     file = folder / "tokenizer_config.json"
     settings = read_json(file) if file.exists() else {}
     settings = settings if isinstance(settings, dict) else {}
-    found = settings.get("chat_template")
-    if isinstance(found, list):  # several, by name
-        named = [entry for entry in found if isinstance(entry, dict) and entry.get("name") == "default"]
-        found = named[0].get("template") if named else None
+    template = settings.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = [entry for entry in template if isinstance(entry, dict) and entry.get("name") == "default"]
+        template = named[0].get("template") if named else None
     if (alone := folder / "chat_template.jinja").exists():
-        file, found = alone, read_regular(alone).decode("utf-8", errors="replace")
-    if not isinstance(found, str):
+        file, template = alone, read_regular(alone).decode("utf-8", errors="replace")
+    if not isinstance(template, str):
         return None
-    return JinjaTemplate(file, found, *(_token(settings.get(f"{name}_token")) for name in ("bos", "eos")))
+    return JinjaTemplate(file, template, *(_token(settings.get(f"{name}_token")) for name in ("bos", "eos")))
 
 
 def _token(entry: object) -> str | None:
@@ -80,7 +80,7 @@ def _token(entry: object) -> str | None:
 def _renamed(value: Any, names: dict[str, str]) -> Any:
     if not isinstance(value, str) or not names:
         return value
-    return re.sub("|".join(map(re.escape, names)), lambda found: names[found[0]], value)
+    return re.sub("|".join(map(re.escape, names)), lambda match: names[match[0]], value)
 
 
 def _recognise(jinja: str) -> dict[str, Any] | None:
@@ -136,5 +136,5 @@ def _mistral(jinja: str) -> dict[str, Any] | None:
 def _spelled_out(jinja: str, kind: dict[str, Any]) -> str | None:
     """Return the literal system text of the program, not one that it takes from a message."""
     before, after = (re.escape(kind[name].rstrip("\n")) for name in ("before_system", "after_system"))
-    found = re.search(rf"{before}{_LINE}+(?!['\"])([^<{{}}]+){after}", jinja)
-    return re.sub(r"\\(.)", lambda each: {"n": "\n"}.get(each[1], each[1]), found[1]) if found else None
+    match = re.search(rf"{before}{_LINE}+(?!['\"])([^<{{}}]+){after}", jinja)
+    return re.sub(r"\\(.)", lambda escape: {"n": "\n"}.get(escape[1], escape[1]), match[1]) if match else None

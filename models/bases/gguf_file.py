@@ -89,7 +89,7 @@ class GGUFFile:
 
     def our_names(self) -> dict[str, str]:
         """Our name of each weight -> the file's."""
-        found: dict[str, str] = {}
+        names: dict[str, str] = {}
         for theirs in self.tensors:
             try:
                 ours = rename(theirs, GGUF)
@@ -98,8 +98,8 @@ class GGUFFile:
                     f"{self.path}: unknown tensor {theirs}: this architecture variant is not supported"
                 ) from None
             if ours is not None:
-                found[ours] = theirs
-        return found
+                names[ours] = theirs
+        return names
 
     def weight(self, ours: str, theirs: str) -> Floats:
         """A weight as our layers have it: rows of Q and K in halves."""

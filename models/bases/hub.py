@@ -64,13 +64,13 @@ def download(wanted: Repository, commit: str | None, folder: Path) -> dict[str, 
     A killed fetch's files there are used only if they are of the same commit.
     """
     hub = require("huggingface_hub", "hub")
-    identity, begun = f"{wanted.organisation}/{wanted.name}", folder / "begun-commit"
+    identity, commit_file = f"{wanted.organisation}/{wanted.name}", folder / "begun-commit"
     try:
         commit = commit or str(hub.HfApi().model_info(identity, revision=wanted.revision).sha)
-        if not (begun.exists() and begun.read_text() == commit):
+        if not (commit_file.exists() and commit_file.read_text() == commit):
             shutil.rmtree(folder)
             folder.mkdir()
-            begun.write_text(commit)
+            commit_file.write_text(commit)
         hub.snapshot_download(
             identity, revision=commit, local_dir=folder, allow_patterns=_WANTED, ignore_patterns=_TWICE
         )
@@ -81,7 +81,7 @@ def download(wanted: Repository, commit: str | None, folder: Path) -> dict[str, 
             "copy the folder here yourself and pass its path"
         ) from error
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # the hub client's bookkeeping
-    begun.unlink()
+    commit_file.unlink()
     if not any((folder / name).exists() for name in ("config.json", "adapter_config.json")):
         raise FetchError(f"{wanted} holds no config.json: it is not a transformers model")
     return {"source": f"{PREFIX}{identity}", "commit": commit}

@@ -140,8 +140,8 @@ def _license(folder: Path) -> str | None:
     """Return the licence in the front matter of the model card."""
     card = folder / "README.md"
     text = read_regular(card).decode("utf-8", errors="replace") if card.exists() else ""
-    found = re.match(r"---\n(?:.*\n)*?license: *(\S+)\n(?:.*\n)*?---\n", text)
-    return found.group(1) if found else None
+    match = re.match(r"---\n(?:.*\n)*?license: *(\S+)\n(?:.*\n)*?---\n", text)
+    return match.group(1) if match else None
 
 
 def read_eos(folder: Path) -> tuple[int, ...]:
@@ -151,8 +151,8 @@ def read_eos(folder: Path) -> tuple[int, ...]:
         settings = read_json(folder / file) if (folder / file).exists() else {}
         if isinstance(settings, dict):
             default = DEFAULTS.get(str(settings.get("model_type")), {}).get("eos_token_id")
-            found = settings.get("eos_token_id", default)
-            ids = ids if found is None else found
+            end = settings.get("eos_token_id", default)
+            ids = ids if end is None else end
     return () if ids is None else tuple(ids) if isinstance(ids, list) else (ids,)
 
 
@@ -244,14 +244,14 @@ def _windows(data: dict[str, Any], family: str, layers: int) -> tuple[int | None
         return None, ()
     kinds = data.get("layer_types")
     if kinds:
-        found = [number for number, kind in enumerate(kinds[:layers]) if kind == "sliding_attention"]
+        windowed = [number for number, kind in enumerate(kinds[:layers]) if kind == "sliding_attention"]
     elif family == "gemma3_text":
-        found = [number for number in range(layers) if (number + 1) % data["sliding_window_pattern"]]
+        windowed = [number for number in range(layers) if (number + 1) % data["sliding_window_pattern"]]
     elif family == "smollm3":
-        found = list(_unrotated(data, layers))
+        windowed = list(_unrotated(data, layers))
     else:
-        found = list(range(0 if always else data.get("max_window_layers", 28), layers))
-    return (window, tuple(found)) if found else (None, ())
+        windowed = list(range(0 if always else data.get("max_window_layers", 28), layers))
+    return (window, tuple(windowed)) if windowed else (None, ())
 
 
 def _unrotated(data: dict[str, Any], layers: int) -> tuple[int, ...]:

@@ -22,8 +22,8 @@ _PREFIX = "layers."
 
 def kept_weights(names: Iterable[str], layers: Sequence[int], source: object) -> dict[str, str]:
     """Return new name -> name in the whole base, for the weights that remain."""
-    found = list(names)
-    total = 1 + max((_layer(name) for name in found), default=-1)
+    weights = list(names)
+    total = 1 + max((_layer(name) for name in weights), default=-1)
     if not layers or list(layers) != sorted(set(layers)) or layers[0] < 0 or layers[-1] >= total:
         raise CheckpointError(
             f"{source}: the layers kept of the base must be increasing numbers in 0..{total - 1}, got "
@@ -31,7 +31,7 @@ def kept_weights(names: Iterable[str], layers: Sequence[int], source: object) ->
         )
     numbers = {layer: number for number, layer in enumerate(layers)}
     kept = {}
-    for name in found:
+    for name in weights:
         if (layer := _layer(name)) in numbers:
             _, _, rest = name.removeprefix(_PREFIX).partition(".")
             kept[f"{_PREFIX}{numbers[layer]}.{rest}"] = name

@@ -102,9 +102,9 @@ def rename(name: str, table: Mapping[str, str | None]) -> str | None:
     """Return our name of a tensor; None: not needed. Raise KeyError for an unknown name."""
     if name in table:
         return table[name]
-    pattern, found = re.sub(r"(?<=\.)\d+(?=\.)", "{}", name, count=1), re.search(r"(?<=\.)\d+(?=\.)", name)
+    pattern, number = re.sub(r"(?<=\.)\d+(?=\.)", "{}", name, count=1), re.search(r"(?<=\.)\d+(?=\.)", name)
     ours = table[pattern]
-    return None if ours is None or found is None else ours.format(found.group())
+    return None if ours is None or number is None else ours.format(number.group())
 
 
 def rename_back(ours: str, table: Mapping[str, str | None]) -> str:

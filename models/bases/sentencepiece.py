@@ -60,13 +60,13 @@ def sentencepiece_tokenizer(file: GGUFFile) -> Tokenizer:
 
 def _merges(pieces: Mapping[str, float], numbers: Mapping[str, int]) -> list[tuple[str, str]]:
     """Every pair whose text is a piece: by score, then by the halves' own numbers."""
-    found = [
+    ranked = [
         (-score, numbers[piece[:cut]], numbers[piece[cut:]], cut, piece)
         for piece, score in pieces.items()
         for cut in range(1, len(piece))
         if piece[:cut] in pieces and piece[cut:] in pieces
     ]
-    return [(piece[:cut], piece[cut:]) for *_, cut, piece in sorted(found)]
+    return [(piece[:cut], piece[cut:]) for *_, cut, piece in sorted(ranked)]
 
 
 def _added(tokens: Sequence[str], types: Sequence[int]) -> Iterator[AddedToken]:

@@ -159,10 +159,10 @@ class Share:
 def _expect(path: Path, digest: str) -> None:
     if not path.exists():
         raise FetchError(f"pip brought no {path.name}: fetch again")
-    if (found := sha256(path)) != digest:
+    if (actual := sha256(path)) != digest:
         path.unlink()
         raise FetchError(
-            f"{path.name}: sha256 is {found}, expected {digest}: not the pinned file; fetch again"
+            f"{path.name}: sha256 is {actual}, expected {digest}: not the pinned file; fetch again"
         )
 
 

@@ -27,20 +27,20 @@ Array = npt.NDArray[Any]
 def read_arrays(path: Path, *, half: bool = False) -> dict[str, Array]:
     """Everything in float32; integers without a scale as they are. With `half`, float16 matrices of layers
     stay so."""
-    found = read_stored(path, half=half)
-    for name in [name for name, array in found.items() if array.dtype == np.int8]:
-        scale = found.pop(f"{name}.scale", None)  # of each row [N] of a matrix [N, K]
+    arrays = read_stored(path, half=half)
+    for name in [name for name, array in arrays.items() if array.dtype == np.int8]:
+        scale = arrays.pop(f"{name}.scale", None)  # of each row [N] of a matrix [N, K]
         if scale is None:
             raise CheckpointError(
                 f"{path}: missing tensor {name}.scale of an 8-bit matrix: get the file again"
             )
-        if scale.shape != found[name].shape[:1]:
+        if scale.shape != arrays[name].shape[:1]:
             raise CheckpointError(
                 f"{path}: tensor {name}.scale has shape {list(scale.shape)}, "
-                f"expected {list(found[name].shape[:1])}"
+                f"expected {list(arrays[name].shape[:1])}"
             )
-        found[name] = found[name].astype(np.float32) * scale[:, None]
-    return found
+        arrays[name] = arrays[name].astype(np.float32) * scale[:, None]
+    return arrays
 
 
 def read_stored(path: Path, *, half: bool = False) -> dict[str, Array]:

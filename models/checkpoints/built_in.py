@@ -58,8 +58,8 @@ def find_folder(
     folder = Path(source)
     if folder.is_dir() or (is_lightning(folder) and folder.is_file()):
         return folder
-    if found := find_built_in(str(source)):
-        return found
+    if built_in := find_built_in(str(source)):
+        return built_in
     if folder.exists():
         raise error(f"{folder}: a file, not a folder: name a folder, or a built-in model ({_LISTED})")
     if len(folder.parts) > 1:

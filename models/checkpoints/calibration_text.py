@@ -30,10 +30,10 @@ class CalibrationExample:
 
 
 def read_calibration(path: Path) -> list[CalibrationExample]:
-    found = [
+    parts = [
         from_mapping(CalibrationExample, decode_line(line, where), where) for where, line in read_lines(path)
     ]
-    whole = [each for each in found if each.prompt and each.answer]
+    whole = [part for part in parts if part.prompt and part.answer]
     if not whole:
         raise ConfigError(f"{path}: holds no text: delete it, or write one question and answer per line")
     return whole
@@ -41,7 +41,7 @@ def read_calibration(path: Path) -> list[CalibrationExample]:
 
 def to_fit(text: Sequence[CalibrationExample]) -> list[CalibrationExample]:
     """Return the conversations that weights and cache ranges are fitted to."""
-    return [each for number, each in enumerate(text) if number % KEPT or len(text) < FEWEST]
+    return [part for number, part in enumerate(text) if number % KEPT or len(text) < FEWEST]
 
 
 def to_judge(text: Sequence[CalibrationExample]) -> list[CalibrationExample]:

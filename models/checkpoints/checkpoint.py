@@ -175,10 +175,10 @@ def _base_of(
     return base.state, base.tokenizer, base.chat_template
 
 
-def _same_base(wanted: BaseConfig, found: BaseConfig, where: Path, folder: Path) -> None:
+def _same_base(wanted: BaseConfig, base: BaseConfig, where: Path, folder: Path) -> None:
     """Check that both bases agree in everything except the context length."""
     for entry in fields(BaseConfig):
-        ours, theirs = getattr(wanted, entry.name), getattr(found, entry.name)
+        ours, theirs = getattr(wanted, entry.name), getattr(base, entry.name)
         if ours != theirs and entry.name not in ("family", "context_length"):
             raise CheckpointError(
                 f"{where}: its {entry.name} is {theirs}, but {folder} needs a base with {ours}: wrong base"

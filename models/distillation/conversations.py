@@ -71,7 +71,7 @@ class Conversation:
     turns: int
     temperature: float
     penalty: float
-    asked: tuple[int, ...] = ()  # everything before the answer, all given
+    question: tuple[int, ...] = ()  # everything before the answer, all given
     ids: list[int] = field(default_factory=list)
     roles: list[int] = field(default_factory=list)
     forced: list[int] = field(default_factory=list)  # template or prompt tokens still to be fed
@@ -195,10 +195,10 @@ class ShardRun:
 
     def _open(self, row: int, c: Conversation) -> None:
         self.generator.open_row(row)
-        if c.asked:
-            first, *c.forced = c.asked
+        if c.question:
+            first, *c.forced = c.question
             self._append(c, [first], TEMPLATE)
-            c.role, c.text_start = ANSWER, len(c.asked)
+            c.role, c.text_start = ANSWER, len(c.question)
             return
         # the cache holds the prefix without its last token, which the first step feeds
         self._append(c, list(self.turns.prefix), TEMPLATE)

@@ -64,16 +64,16 @@ def shard_size(folder: str | Path, tokens: int, rows: int) -> int:
     """
     wanted = min(8 * rows, math.ceil(tokens / USUAL_ANSWERS))
     if folder_at(folder).exists(NAME):
-        begun = read_data_manifest(folder).settings.get("shard_conversations")
-        if isinstance(begun, int) and begun > 0:
-            if begun < wanted / 2:
+        size = read_data_manifest(folder).settings.get("shard_conversations")
+        if isinstance(size, int) and size > 0:
+            if size < wanted / 2:
                 warnings.warn(
-                    f"{folder}: continues with shards of {begun} conversations, too few for {tokens} tokens: "
+                    f"{folder}: continues with shards of {size} conversations, too few for {tokens} tokens: "
                     "a new folder would be faster",
                     HamburgerWarning,
                     stacklevel=2,
                 )
-            return begun
+            return size
     return wanted
 
 
@@ -95,10 +95,10 @@ class ShardMaker:
 
     def make(self, number: int, tick: Callable[[int], None] = lambda tokens: None) -> MadeShard:
         """Make a shard; `tick` receives the answer tokens of every finished conversation."""
-        size, asked = self.settings.shard_conversations, set[bytes]()
+        size, questions = self.settings.shard_conversations, set[bytes]()
         jobs = [plan(number * size + i, self.settings, self.given) for i in range(size)]
-        kept = self.run.run(jobs, asked, tick)
-        return MadeShard.of(save(to_arrays(kept, self.settings.top_k)), kept, asked, jobs)
+        kept = self.run.run(jobs, questions, tick)
+        return MadeShard.of(save(to_arrays(kept, self.settings.top_k)), kept, questions, jobs)
 
 
 def worker(
@@ -154,8 +154,8 @@ def distill(
     else:
         build = functools.partial(worker, base, settings, turns, prompts, dtype, cluster.threads)
         makers = cluster.results(build, joining.wanted)
-    for number, made in makers:
-        joining.add(number, made)
+    for number, shard in makers:
+        joining.add(number, shard)
         counted.whole(joining.done)
         if joining.finished:
             break
@@ -183,5 +183,5 @@ class _Counted:
         self._say(round(self.start + math.ceil((self.settings.tokens - self.start) / shard) * shard))
 
     def _say(self, total: int) -> None:
-        each = (time.monotonic() - self.began) / max(self.progress - self.resumed, 1)
-        self.report(self.progress, max(total, self.progress), each)
+        seconds_each = (time.monotonic() - self.began) / max(self.progress - self.resumed, 1)
+        self.report(self.progress, max(total, self.progress), seconds_each)

@@ -33,22 +33,22 @@ class MadeConversation:
 class MadeShard:
     data: bytes  # the file
     conversations: tuple[MadeConversation, ...]
-    asked: tuple[str, ...]  # hashes of all its questions, dropped conversations' too
+    questions: tuple[str, ...]  # hashes of all its questions, dropped conversations' too
     tried: int
     given_up: str  # the most frequent reason
 
     @classmethod
     def of(
-        cls, data: bytes, kept: Iterable[Conversation], asked: Iterable[bytes], tried: list[Conversation]
+        cls, data: bytes, kept: Iterable[Conversation], questions: Iterable[bytes], tried: list[Conversation]
     ) -> MadeShard:
-        why = Counter(each.rejected or "unfinished" for each in tried).most_common(1)
+        why = Counter(conversation.rejected or "unfinished" for conversation in tried).most_common(1)
         return cls(
             data,
             tuple(
                 MadeConversation(len(c.ids), c.answer_tokens, tuple(key.hex() for key in c.made_up))
                 for c in kept
             ),
-            tuple(sorted(key.hex() for key in asked)),
+            tuple(sorted(key.hex() for key in questions)),
             len(tried),
             why[0][0] if why else "unfinished",
         )
@@ -62,10 +62,10 @@ class Joining:
         self.folder, self.manifest, self.tokens = folder, manifest, tokens
         manifest.shards, self.gone = _resume(folder, manifest)
         self.following = len(manifest.shards)  # number of the next new shard to make
-        self.begun = set[int]()  # shards in progress
+        self.in_progress = set[int]()  # shards
         self.waiting: dict[int, MadeShard] = {}  # made, while an earlier one is missing
         self.useless = 0  # consecutive conversations of which nothing was kept
-        self.asked = {key for shard in manifest.shards for key in shard.questions}
+        self.questions = {key for shard in manifest.shards for key in shard.questions}
         self.lacking = set(self.gone)
 
     @property
@@ -87,54 +87,54 @@ class Joining:
         else:
             number = self.following
             self.following += 1
-        self.begun.add(number)
+        self.in_progress.add(number)
         return number
 
-    def add(self, number: int, made: MadeShard) -> None:
-        self.begun.discard(number)
-        self.waiting[number] = made
+    def add(self, number: int, shard: MadeShard) -> None:
+        self.in_progress.discard(number)
+        self.waiting[number] = shard
         for following in self._in_turn():
             self._write(following, self.waiting.pop(following))
 
     def _in_sight(self) -> float:
         """Estimate the answer tokens after all shards in progress, by the mean of finished ones."""
         known = [shard.answer_tokens for shard in self.manifest.shards]
-        known += [sum(c.answer_tokens for c in made.conversations) for made in self.waiting.values()]
+        known += [sum(c.answer_tokens for c in shard.conversations) for shard in self.waiting.values()]
         waiting = sum(known[len(self.manifest.shards) :])
         mean = sum(known) / len(known) if known else 0.0
-        return self.done + waiting + len(self.begun) * mean
+        return self.done + waiting + len(self.in_progress) * mean
 
     def _in_turn(self) -> Iterator[int]:
         yield from sorted(self.lacking & self.waiting.keys())
         while len(self.manifest.shards) in self.waiting and not self.finished:
             yield len(self.manifest.shards)
 
-    def _write(self, number: int, made: MadeShard) -> None:
+    def _write(self, number: int, result: MadeShard) -> None:
         shards = self.manifest.shards
         again = number < len(shards)
-        before = {k for shard in shards[:number] for k in shard.questions} if again else self.asked
-        repeated = [n for n, c in enumerate(made.conversations) if not before.isdisjoint(c.made_up)]
-        kept = [c for n, c in enumerate(made.conversations) if n not in set(repeated)]
-        self.useless = 0 if kept else self.useless + made.tried
+        before = {k for shard in shards[:number] for k in shard.questions} if again else self.questions
+        repeated = [n for n, c in enumerate(result.conversations) if not before.isdisjoint(c.made_up)]
+        kept = [c for n, c in enumerate(result.conversations) if n not in set(repeated)]
+        self.useless = 0 if kept else self.useless + result.tried
         if self.useless >= MOST_USELESS:
             raise ConfigError(
                 f"{self.folder}: nothing of {self.useless} conversations could be kept (most often: "
-                f"{made.given_up}): give --prompts, or a base that was made to chat"
+                f"{result.given_up}): give --prompts, or a base that was made to chat"
             )
         shard = Shard(
             file=f"shard-{number:05d}.safetensors",
-            sha256=hashlib.sha256(made.data).hexdigest(),
+            sha256=hashlib.sha256(result.data).hexdigest(),
             conversations=len(kept),
             tokens=sum(c.tokens for c in kept),
             answer_tokens=sum(c.answer_tokens for c in kept),
-            questions=tuple(key for key in made.asked if key not in before),
+            questions=tuple(key for key in result.questions if key not in before),
             repeated=tuple(repeated),
         )
-        self.folder.write(shard.file, made.data)
+        self.folder.write(shard.file, result.data)
         self.manifest.shards = (*shards[:number], shard, *shards[number + 1 :])
         self.manifest.save(self.folder)
         self.lacking.discard(number)
-        self.asked.update(shard.questions)
+        self.questions.update(shard.questions)
 
 
 def _resume(folder: Folder, wanted: DataManifest) -> tuple[tuple[Shard, ...], list[int]]:
@@ -142,9 +142,9 @@ def _resume(folder: Folder, wanted: DataManifest) -> tuple[tuple[Shard, ...], li
     if not folder.exists(NAME):
         return (), []
     there = read_data_manifest(folder)
-    made = there.facts()
+    stored = there.facts()
     for key, value in wanted.facts().items():
-        if made[key] != value:
+        if stored[key] != value:
             raise ConfigError(
                 f"{folder}/{NAME}: was made with another {key}; give another folder or delete this one to "
                 "start over"

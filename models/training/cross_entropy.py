@@ -85,16 +85,16 @@ class HeadCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         slopes, *kept = ctx.saved_tensors
         (gradient, *_), (of_hidden, of_weight) = gradients, ctx.types
-        found = None if slopes is None else (slopes * gradient[:, None]).to(of_hidden)
+        of_input = None if slopes is None else (slopes * gradient[:, None]).to(of_hidden)
         if not kept:
-            return found, None, None, None, None
+            return of_input, None, None, None, None
         hidden, head, ids, weights, normalisers = kept
         total = torch.zeros(head.shape, dtype=of_weight, device=head.device)
         for here in parts(len(hidden), len(head)):
             logits = F.linear(hidden[here], head)
             slope = _slope(logits, ids[here], weights[here], normalisers[here], gradient[here])
             total += slope.T @ hidden[here]
-        return found, total, None, None, None
+        return of_input, total, None, None, None
 
 
 def _normaliser(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -48,10 +48,10 @@ def append_metrics(run_folder: Path, kind: str, stage: str, step: int, means: di
 def _whole(line: str) -> dict[str, Any] | None:
     """Return a line's record; None for the rest of a killed write."""
     try:
-        found: dict[str, Any] = json.loads(line)
+        metrics: dict[str, Any] = json.loads(line)
     except ValueError:
         return None
-    return found
+    return metrics
 
 
 def read_metrics(path: Path) -> tuple[Series, dict[str, int]]:

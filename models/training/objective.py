@@ -84,14 +84,14 @@ class Objective(nn.Module):
             loss = loss + weights.features * average(distances)
         if weights.first:
             picked = slice(None, None, weights.first_every)
-            first, found = self.first(read[picked, -1], targets[picked, 0], batch, picked)
-            loss, metrics = loss + first, metrics | found
+            first, figures = self.first(read[picked, -1], targets[picked, 0], batch, picked)
+            loss, metrics = loss + first, metrics | figures
         if weights.micro:
             some = slice(None, None, weights.micro_every)
             sizes = groups.target_sizes[at]
             out = self.model.score_groups(read[some], targets[some], sizes[some])
-            micro, found = self.micro(out, batch.groups_of(some))
-            loss, metrics = loss + micro, metrics | found
+            micro, figures = self.micro(out, batch.groups_of(some))
+            loss, metrics = loss + micro, metrics | figures
         return {"loss": torch.as_tensor(loss), **metrics}
 
     def distances(self, features: Tensor, groups: GroupBatch) -> Tensor:
@@ -175,8 +175,10 @@ class Objective(nn.Module):
         if self.model.config.stop_rule == "before":
             states = torch.cat([out.final[:, None], out.micro_hidden], dim=1)[:, :-1].detach()
             return self.model.stop_logits(states).float()
-        found = self.model.stop_logits(out.micro_hidden[judged].detach(), logits.detach())
-        return torch.zeros(judged.shape, device=found.device).masked_scatter(judged, found.float())
+        stop_logits = self.model.stop_logits(out.micro_hidden[judged].detach(), logits.detach())
+        return torch.zeros(judged.shape, device=stop_logits.device).masked_scatter(
+            judged, stop_logits.float()
+        )
 
     def stops_and_rights(self, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Return stop logits, whether the next micro token is the plain base's choice, and whether it is
@@ -185,11 +187,11 @@ class Objective(nn.Module):
         logits = self.model.micro_logits(out.micro_hidden[judged])
         return self.stops(out, logits, judged), self.right(logits, batch.top_ids[..., 0], judged), judged
 
-    def right(self, logits: Tensor, tokens: Tensor, asked: Tensor) -> Tensor:
+    def right(self, logits: Tensor, tokens: Tensor, positions: Tensor) -> Tensor:
         """[G, m-1] bool: the judged micro `logits` [N, K] choose these tokens [G, m]; False for tokens
         outside the draft vocabulary"""
-        right = torch.zeros_like(asked)
-        right[asked] = chooses(logits, self.micro_index[tokens[:, 1:][asked]])
+        right = torch.zeros_like(positions)
+        right[positions] = chooses(logits, self.micro_index[tokens[:, 1:][positions]])
         return right
 
 

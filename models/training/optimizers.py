@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
+from hamburger_edge.models.training.speed import faster_type
 from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.models.training.updates.muon import StackedMuon
 
@@ -26,7 +27,9 @@ def make_optimizers(model: nn.Module, groups: list[dict[str, Any]], recipe: Reci
     matrices, others = (_those(groups, inner, wanted) for wanted in (True, False))
     chosen: list[Optimizer] = []
     if matrices:
-        chosen.append(StackedMuon(matrices, weight_decay=decay, adjust_lr_fn="match_rms_adamw"))
+        dtype = faster_type(matrices[0]["params"][0].device.type)
+        settings = {"weight_decay": decay, "adjust_lr_fn": "match_rms_adamw"}
+        chosen.append(StackedMuon(matrices, dtype, **settings))
     if others:
         chosen.append(AdamW(others, betas=betas, weight_decay=decay, fused=True))
     return chosen

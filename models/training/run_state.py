@@ -88,8 +88,8 @@ def _not_finite(part: Any, name: str = "") -> str | None:
     if isinstance(part, torch.Tensor):
         return None if not part.is_floating_point() or torch.isfinite(part).all() else name
     inside = part.items() if isinstance(part, Mapping) else enumerate(part) if isinstance(part, list) else ()
-    found = (_not_finite(inner, f"{name}.{key}".lstrip(".")) for key, inner in inside)
-    return next((path for path in found if path is not None), None)
+    paths = (_not_finite(inner, f"{name}.{key}".lstrip(".")) for key, inner in inside)
+    return next((path for path in paths if path is not None), None)
 
 
 def same_recipe(made_by: Any, recipe: Mapping[str, Any]) -> bool:

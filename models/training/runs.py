@@ -82,9 +82,9 @@ def _take_base(model: Hamburger, recipe: Recipe) -> None:
 def _take_embedder(ours: CompositionalEmbedder, theirs: CompositionalEmbedder) -> None:
     """Take an embedder, whose groups may be longer or shorter."""
     if ours.heads == theirs.heads:
-        most = min(len(ours.places), len(theirs.places))
+        count = min(len(ours.places), len(theirs.places))
         ours.load_state_dict({**theirs.state_dict(), "places": ours.places})
-        ours.places[:most] = theirs.places[:most]
+        ours.places[:count] = theirs.places[:count]
 
 
 def _go_on_with_lora(
@@ -127,24 +127,24 @@ def _listed(layers: Sequence[int]) -> str:
 def _begun(start: str, model: Hamburger, recipe: Recipe) -> dict[str, torch.Tensor]:
     checkpoint = load_checkpoint(start)
     _check_parts(checkpoint, start, recipe)
-    begun = checkpoint.model
+    start_model = checkpoint.model
     # `merge_residual` is no shape: the embedder may continue from another one
-    config = dataclasses.replace(begun.config, merge_residual=model.config.merge_residual)
+    config = dataclasses.replace(start_model.config, merge_residual=model.config.merge_residual)
     if config != model.config:
         raise ConfigError(f"{start}: its shape is not the recipe's: change [shape], or leave out `start`")
     if checkpoint.manifest["base"]["kind"] == "embedded":
         ours = model.base.state_dict()
-        if any(not torch.equal(tensor, ours[name]) for name, tensor in begun.base.state_dict().items()):
+        if any(not torch.equal(tensor, ours[name]) for name, tensor in start_model.base.state_dict().items()):
             raise ConfigError(f"{start}: its base is not the recipe's: leave out `start`, or change `base`")
-    return dict(begun.state_dict())
+    return dict(start_model.state_dict())
 
 
 def _changes_of(checkpoints: Sequence[str]) -> dict[str, torch.Tensor]:
     """Return the mean change that the continued checkpoints made to their base."""
     files = [resolve(checkpoint) / DELTA for checkpoint in checkpoints]
     changes = [load_rows(file) if file.exists() else {} for file in files]
-    for start, found in zip(checkpoints, changes, strict=True):
-        if {n: t.shape for n, t in found.items()} != {n: t.shape for n, t in changes[0].items()}:
+    for start, change in zip(checkpoints, changes, strict=True):
+        if {n: t.shape for n, t in change.items()} != {n: t.shape for n, t in changes[0].items()}:
             raise ConfigError(
                 f"{start}: changes its base differently from {checkpoints[0]}: average checkpoints of "
                 "which one went on from the other"
@@ -199,6 +199,8 @@ def train(
         return None
     so_far = trainer.mean.in_place() if trainer.mean and not done else contextlib.nullcontext()
     with so_far:
+        if recipe.start_share:
+            _keep_start(trainer.model, recipe, base, data)
         calibration = trainer.calibrate() if recipe.calibrate else None
         figures(f"calibrated: {calibration}")
         model, delta = merged(recipe, base, data, trainer.model)
@@ -222,14 +224,29 @@ def train(
 
 
 @torch.no_grad()
+def _keep_start(trained: Hamburger, recipe: Recipe, base: LoadedBase, data: DistilledData) -> None:
+    """Take the mean of the learned tensors and those that the run continued: it forgets less."""
+    start = _prepared(recipe, base, data).state_dict()
+    for name, tensor in trained.state_dict().items():
+        if tensor.is_floating_point() and not _frozen(name, recipe):
+            tensor.lerp_(start[name].to(tensor), recipe.start_share)
+
+
+def _prepared(recipe: Recipe, base: LoadedBase, data: DistilledData) -> Hamburger:
+    """Return the model that the run begins with, with the low-rank updates that it learns."""
+    model = new_model(recipe, base, data)
+    for stage in recipe.stages:
+        prepare(model, stage, bf16=False)
+    return model
+
+
+@torch.no_grad()
 def merged(
     recipe: Recipe, base: LoadedBase, data: DistilledData, trained: Hamburger
 ) -> tuple[Hamburger, dict[str, torch.Tensor]]:
     """Put the learned tensors on the base's exact weights, which training may round -> float32 model,
     delta."""
-    model = new_model(recipe, base, data)
-    for stage in recipe.stages:
-        prepare(model, stage, bf16=False)
+    model = _prepared(recipe, base, data)
     learned = {n: t for n, t in trained.state_dict().items() if not _frozen(n, recipe)}
     model.load_state_dict(learned, strict=False)
     delta = merge_lora(model.base)

@@ -32,7 +32,12 @@ def precision_of(recipe: Recipe, kind: str) -> Literal["bf16", "fp32"]:
     """Return the recipe's precision; for `auto` bf16 where the device multiplies it faster than 32 bits."""
     if recipe.precision != "auto":
         return recipe.precision
-    return "bf16" if product_rate(kind, torch.bfloat16) > product_rate(kind, torch.float32) else "fp32"
+    return "bf16" if faster_type(kind) == torch.bfloat16 else "fp32"
+
+
+def faster_type(kind: str) -> torch.dtype:
+    """Return the number type that this kind of device multiplies faster: 16 or 32 bits."""
+    return max((torch.bfloat16, torch.float32), key=lambda dtype: product_rate(kind, dtype))
 
 
 def autocast(recipe: Recipe, kind: str) -> AbstractContextManager[Any]:

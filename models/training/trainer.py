@@ -203,8 +203,8 @@ class Trainer:
         """Return the model's own group sizes, read once when the stage begins; a continued run loads them."""
         path = self.out / f"own-lengths-{stage.name}.npy"
         if self.reached.step and path.exists():
-            found: npt.NDArray[np.int8] = np.load(path, allow_pickle=False)
-            return found
+            stored: npt.NDArray[np.int8] = np.load(path, allow_pickle=False)
+            return stored
         if self.processes.divides:
             raise ConfigError(
                 f"recipe.stages {stage.name!r}: cuts.agreement reads with all weights: train without --divide"
@@ -301,10 +301,10 @@ class Trainer:
             save_state(self.out, self.recipe, self._surroundings(), self.reached, learned)
 
     def _load(self) -> dict[str, Any] | None:
-        found = load_state(self.out, self.recipe, self._surroundings())
-        if found is None:
+        state = load_state(self.out, self.recipe, self._surroundings())
+        if state is None:
             return None
-        self.reached, saved = found
+        self.reached, saved = state
         for stage in self.recipe.stages[: self.reached.stage]:
             prepare(self.model, stage, bf16=rounds_base(self.recipe, self.device.type))
         if self.reached.stage == len(self.recipe.stages):

@@ -63,6 +63,7 @@ class Recipe:
     more_data: tuple[str, ...] = ()  # more folders from the same base; one named twice counts twice
     start: str = ""  # checkpoint folder or built-in name to continue, instead of a new graft
     more_starts: tuple[str, ...] = ()  # their mean with `start`; one named twice counts twice
+    start_share: float = 0.0  # of the continued weights in the mean that ends the run
     tuned_base: str = ""  # checkpoint whose changes to the base a new graft starts from
     seed: int = 0
     held_out: float = 0.02  # share of questions never trained on
@@ -125,6 +126,9 @@ class Recipe:
     def _check_origins(self) -> None:
         if self.more_starts and not self.start:
             raise ConfigError("recipe.more_starts: there is no start that they could be averaged with")
+        _share("recipe.start_share", self.start_share)
+        if self.start_share and not self.start:
+            raise ConfigError("recipe.start_share: there is no start whose weights could be kept")
         if self.tuned_base and self.start:
             raise ConfigError(
                 "recipe.tuned_base: `start` brings a base that was trained already: name one of them"

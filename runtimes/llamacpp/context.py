@@ -245,12 +245,12 @@ class Capture:
         """Capture from the next graph of this many rows and outputs; 0 outputs: nothing."""
         self.graph, self.rows, self.count, self.wanted = graph, rows, 0, -1
         self.known = self.nodes.get(graph) if rows else {}
-        self.found: list[Floats | None] = [None] * len(self.names)
+        self.outputs: list[Floats | None] = [None] * len(self.names)
 
     @property
     def outdated(self) -> bool:
         """Whether the recorded nodes of this graph were wrong."""
-        return bool(self.known) and any(values is None for values in self.found)
+        return bool(self.known) and any(values is None for values in self.outputs)
 
     def _node(self, tensor: int, asking: bool, _: Any) -> bool:
         if not asking:
@@ -274,15 +274,15 @@ class Capture:
             return  # `read` raises
         values = np.empty((self.rows, self.width), np.float32)
         self.library.tensor_get(tensor, values.ctypes.data, 0, size)
-        self.found[self.wanted] = values
+        self.outputs[self.wanted] = values
 
     def read(self) -> list[Floats]:
         """Return one array [rows, d] per name."""
-        found = [values for values in self.found if values is not None]
-        if len(found) < len(self.names):
-            missing = self.names[self.found.index(None)].decode()
+        outputs = [values for values in self.outputs if values is not None]
+        if len(outputs) < len(self.names):
+            missing = self.names[self.outputs.index(None)].decode()
             raise RuntimeUnavailableError(
                 f"llama.cpp's graph has no tensor {missing} of {self.rows} rows of {self.width} numbers: "
                 "this version of it is not supported"
             )
-        return found
+        return outputs

@@ -69,19 +69,19 @@ class GGUF:
     def agree(self, facts: Mapping[str, Any]) -> None:
         """Check that each key has the value that the manifest implies."""
         for key, expected in facts.items():
-            found = self.keys.get(key)
-            if found != expected:
+            stored = self.keys.get(key)
+            if stored != expected:
                 raise BundleError(
-                    f"{self.path}: {key} is {found!r}, but the manifest implies {expected!r}: "
+                    f"{self.path}: {key} is {stored!r}, but the manifest implies {expected!r}: "
                     "these are not files of one export; export the bundle again"
                 )
 
     def shaped(self, name: str, *shape: int) -> StoredTensor:
         tensor = self.tensors.get(name)
         if tensor is None or tensor.shape != shape:
-            found = "missing" if tensor is None else f"of shape {list(tensor.shape)}"
+            shown = "missing" if tensor is None else f"of shape {list(tensor.shape)}"
             raise BundleError(
-                f"{self.path}: tensor {name} is {found}, expected {list(shape)}: export the bundle again"
+                f"{self.path}: tensor {name} is {shown}, expected {list(shape)}: export the bundle again"
             )
         return tensor
 
@@ -109,8 +109,8 @@ class Table:
 
     def __getitem__(self, rows: Any) -> Floats:
         """float32 [..., width]"""
-        found = self.stored[rows]
-        if found.dtype != _Q8_0:
-            return np.array(found, np.float32)
-        values: Floats = found["values"] * found["scale"][..., None].astype(np.float32)
-        return values.reshape(*found.shape[:-1], self.width)
+        stored = self.stored[rows]
+        if stored.dtype != _Q8_0:
+            return np.array(stored, np.float32)
+        values: Floats = stored["values"] * stored["scale"][..., None].astype(np.float32)
+        return values.reshape(*stored.shape[:-1], self.width)

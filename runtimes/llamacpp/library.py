@@ -145,10 +145,10 @@ def _library() -> Library:
 def library(show_log: bool = False) -> Library:
     """The one library of this process, loaded on first use."""
     with _loading:
-        found = _library()
-    found.log.show = show_log
-    found.log.lines.clear()
-    return found
+        loaded = _library()
+    loaded.log.show = show_log
+    loaded.log.lines.clear()
+    return loaded
 
 
 def _import() -> Any:

@@ -75,9 +75,9 @@ def _check_options(
     flash: bool | None,
     gpu_layers: int,
 ) -> None:
-    for name, value, most in (("cache_slots", cache_slots, 1 << 24), ("threads", threads, MOST_THREADS)):
+    for name, value, limit in (("cache_slots", cache_slots, 1 << 24), ("threads", threads, MOST_THREADS)):
         if value is not None:
-            whole_in(name, value, 1, most)
+            whole_in(name, value, 1, limit)
     if flash is not None and not isinstance(flash, bool):
         raise InputError(f"flash_attention must be true, false or left out, got {safe_repr(flash)}")
     whole_in("gpu_layers", gpu_layers, -1, 1 << 16)

@@ -30,16 +30,16 @@ class Rows:
     def __init__(self, shape: tuple[int, ...], dtype: str, axis: int = 0):
         self.shape, self.dtype, self.axis = shape, dtype, axis
         self.memory = np.empty(0, dtype)
-        self.made: dict[int, Buffer] = {}
+        self.buffers: dict[int, Buffer] = {}
 
     def __getitem__(self, count: int) -> Buffer:
-        found = self.made.get(count)
-        if found is not None:
-            return found
+        buffer = self.buffers.get(count)
+        if buffer is not None:
+            return buffer
         shape = (*self.shape[: self.axis], count, *self.shape[self.axis :])
         size = int(np.prod(shape))
         if size > self.memory.size:
             self.memory = np.zeros(size, self.dtype)
-            self.made.clear()
-        self.made[count] = Buffer(self.memory[:size].reshape(shape))
-        return self.made[count]
+            self.buffers.clear()
+        self.buffers[count] = Buffer(self.memory[:size].reshape(shape))
+        return self.buffers[count]

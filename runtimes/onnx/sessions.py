@@ -172,9 +172,9 @@ def run(session: ort.InferenceSession, binding: Any, name: str) -> None:
         raise RuntimeFailureError(f"ONNX Runtime could not run {name}: {remedy}") from error
 
 
-def _check(file: Path, kind: str, declared: tuple[TensorSpec, ...], found: list[Any]) -> None:
+def _check(file: Path, kind: str, declared: tuple[TensorSpec, ...], tensors: list[Any]) -> None:
     """Compare the graph's inputs and outputs with the manifest: name, type and fixed dimensions."""
-    here = {tensor.name: tensor for tensor in found}
+    here = {tensor.name: tensor for tensor in tensors}
     if list(here) != [spec.name for spec in declared]:
         odd = sorted(set(here) ^ {spec.name for spec in declared}) or ["their order"]
         raise BundleError(f"{file}: its {kind}s differ from the manifest's in {odd[0]}: export it again")

@@ -173,7 +173,7 @@ def open_checkpoint(
     if cache_slots is not None:
         whole_in("cache_slots", cache_slots, 1, 1 << 31)
     checkpoint = load_checkpoint(Path(path))
-    found = checkpoint.manifest.pop("recommended", None)
+    recommended = checkpoint.manifest.pop("recommended", None)
     measured = checkpoint.manifest.pop("certainty", None)
     checkpoint.manifest.pop("recommended_precision", None)  # no part of its identity
     edits_prompt = checkpoint.manifest.pop("edits_prompt", False)
@@ -185,7 +185,7 @@ def open_checkpoint(
         checkpoint.model,
         cache_slots=min(cache_slots or DEFAULT_CACHE_SLOTS, checkpoint.model.config.base.context_length),
         fingerprint=hashlib.sha256(b"torch fp32" + identity).hexdigest(),
-        recommended=from_mapping(Recommended, found, "recommended") if found else UNMEASURED,
+        recommended=from_mapping(Recommended, recommended, "recommended") if recommended else UNMEASURED,
         certainty=from_mapping(Certainty, measured, "certainty") if measured else None,
         edits_prompt=edits_prompt,
         copied_fields=copied_fields,

@@ -13,10 +13,10 @@ from hamburger_edge.structured.structure import Structure
 EOS = 2
 
 
-def start(grammars: Grammars, draft_vocab: Any = None, **options: Any) -> Grammar:
+def start(grammars: Grammars, **options: Any) -> Grammar:
     structure = Structure.of(**options)
     assert structure
-    return grammars.start(structure, draft_vocab)
+    return grammars.start(structure)
 
 
 def walk(grammar: Grammar, choose: Callable[[list[int]], int], most: int = 300) -> list[int]:

@@ -16,7 +16,7 @@ def _of(file: str, tests: str, *changes: tuple[str, str]) -> list[Mutant]:
     return [Mutant(file, *change, tests) for change in changes]
 
 
-LOOP, CHAT = "hamburger_edge/loop", "hamburger_edge/chat"
+LOOP, DRAFTS, CHAT = "hamburger_edge/loop", "hamburger_edge/drafts", "hamburger_edge/chat"
 QUANTIZATION = "export/quantization"
 
 MUTANTS = [
@@ -103,21 +103,24 @@ MUTANTS = [
         ("self._read, self.p_stop = len(tokens),", "self._read, self.p_stop = self._read + 1,"),
     ),
     *_of(
-        f"{LOOP}/drafting.py",
+        f"{DRAFTS}/drafting.py",
         "unit/drafts/test_drafting.py",
-        ("copies.kept, copies.next = copies.kept + 1, place + 1", "copies.kept += 1"),
+        ("copies.kept, copies.next = copies.kept + 1, position + 1", "copies.kept += 1"),
         ("if copied and (usual is None or copied.chance > usual.chance)", "if copied"),
         ("in enumerate(self._drafted[: kept + 1])", "in enumerate(self._drafted[:kept])"),
     ),
     *_of(
-        f"{LOOP}/copied_words.py",
+        f"{DRAFTS}/copied_words.py",
         "unit/drafts/test_drafting.py",
-        ("return Reading(skeleton, (), place + 1, place + 1)", "return Reading(skeleton, (), place, place)"),
+        (
+            "return Reading(skeleton, (), position + 1, position + 1)",
+            "return Reading(skeleton, (), position, position)",
+        ),
         ("key=lambda at: (at < after, abs(at - after))", "key=lambda at: at"),
         ("self._words is not None and self._words.is_text(token)", "self._words is not None"),
     ),
     *_of(
-        f"{LOOP}/draft_index.py",
+        f"{DRAFTS}/draft_index.py",
         "unit/drafts/test_drafting.py",
         (" or not known.all()", ""),
         ("key = ((key ^ token) * 0x01000193)", "key = (token * 0x01000193)"),
@@ -163,7 +166,7 @@ MUTANTS = [
         "unit/serve/test_gate.py",
         ("if not self.access.knows(hosts[0]):", "if False:"),
         ("if origin is not None and not self.access.allows_origin(origin, hosts[0]):", "if False:"),
-        ('if scheme.lower() == "bearer" and any(found) else None', "if any(found) else None"),
+        ('if scheme.lower() == "bearer" and any(equal) else None', "if any(equal) else None"),
         ("min(map(len, keys)) < SHORTEST_KEY", "max(map(len, keys)) < SHORTEST_KEY"),
         ("return cls(frozenset(known), not local,", "return cls(frozenset(known), True,"),
         ("if len(hosts) != 1:", "if not hosts:"),
@@ -200,19 +203,19 @@ MUTANTS = [
         "unit/export/test_quantization.py integration/export/test_calibration.py",
         ("columns[stop:].addmm_(share[start:stop, stop:].T, errors, alpha=-1)", "pass"),
         ("columns[last:stop].addmm_(share[first:last, last:stop].T, own, alpha=-1)", "pass"),
-        ("normal[:, blocks:, b] = each[:, b] @ summed[rows]", "pass"),
+        ("normal[:, blocks:, b] = rounded[:, b] @ summed[rows]", "pass"),
         ("torch.where(failed[:, None] == 0, solved, kept)", "kept"),
     ),
     *_of(
         f"{QUANTIZATION}/own_grid.py",
         "unit/export/test_quantization.py",
-        ("return each[:, :-count] + each", "return each[:, :-count] - each"),
+        ("return columns[:, :-count] + columns", "return columns[:, :-count] - columns"),
         ("< without / 2)", "< without * 2)"),
     ),
     *_of(
         f"{QUANTIZATION}/cache_ranges.py",
         "integration/export/test_calibration.py",
-        ("torch.maximum(before, found)", "found"),
+        ("torch.maximum(before, largest)", "largest"),
         (".square().sum(-2).sqrt()", ".abs().amax(-2)"),
     ),
 ]

@@ -29,10 +29,10 @@ LOOKUP = {"ngram_size": 3, "max_draft_tokens": 4}  # the fastest of 2 to 8 where
 
 class Genai:
     def __init__(
-        self, source: Source, *, precision: str = "", lookup: bool = False, made: Path | None = None
+        self, source: Source, *, precision: str = "", lookup: bool = False, prepared: Path | None = None
     ):
         """`precision`: "int8", "int4", or "int4" and an algorithm of the builder, as in "int4-k_quant"."""
-        self.source, self.lookup, self.made = source, lookup, made
+        self.source, self.lookup, self.prepared = source, lookup, prepared
         self.precision = peer_files.setting_of(precision, PRECISIONS.get(source.precision, "fp32"))
         self.model: Any = None
         self.generator: Any = None
@@ -53,9 +53,9 @@ class Genai:
 
         precision, _, algorithm = self.precision.partition("-")
         model = ("", str(hf), str(folder), precision, "cpu", str(folder / "cache"))
-        asked = [f"accuracy_level={ACCURACY}"] if precision != "fp32" else []
-        asked += [f"algo_config={algorithm}"] if algorithm else []
-        options = parse_extra_options(*model, asked)
+        extra = [f"accuracy_level={ACCURACY}"] if precision != "fp32" else []
+        extra += [f"algo_config={algorithm}"] if algorithm else []
+        options = parse_extra_options(*model, extra)
         config = options["hf_details"]["hf_config"]
         scaling = config.rope_scaling or {"rope_type": "default"}
         config.rope_parameters = {"rope_theta": config.rope_theta, **scaling}  # the transformers 5 name
@@ -65,10 +65,10 @@ class Genai:
     def load(self) -> Facts:
         import onnxruntime_genai as genai
 
-        self.made = self.made or self.prepare()
+        self.prepared = self.prepared or self.prepare()
         self.genai = genai
-        settings = json.loads((self.made / "genai_config.json").read_text(encoding="utf-8"))["model"]
-        config = genai.Config(str(self.made))
+        settings = json.loads((self.prepared / "genai_config.json").read_text(encoding="utf-8"))["model"]
+        config = genai.Config(str(self.prepared))
         session = {"intra_op_num_threads": self.source.threads}
         # The builder sets the padding token to the end token, and padding is masked in prompts. Our prompts
         # contain the end token at the end of each turn, so use the last token of the vocabulary as padding.
@@ -81,17 +81,17 @@ class Genai:
         return Facts(self.precision, self.kv_bytes_per_slot)
 
     def weight_bytes(self) -> WeightBytes:
-        assert self.made is not None
-        return WeightBytes(onnx_weight_bytes(self.made / self.decoder["filename"]))
+        assert self.prepared is not None
+        return WeightBytes(onnx_weight_bytes(self.prepared / self.decoder["filename"]))
 
     def turn(self, prompt: Sequence[int], tokens: int, variant: str = "") -> TimedTurn:
         began = perf_counter()
         self.begin(prompt, tokens, variant)
         first = perf_counter()
         _, decode_s, _ = self.advance(tokens)
-        said = self.generator.get_sequence(0)[len(prompt) :]
+        answer = self.generator.get_sequence(0)[len(prompt) :]
         self.generator = None
-        return TimedTurn.plain(prompt, said, first - began, decode_s)
+        return TimedTurn.plain(prompt, answer, first - began, decode_s)
 
     def answer(self, request: BenchmarkRequest, variant: str = "") -> TimedAnswer:
         """Answer one request. `base_calls` counts generator calls, the prefill included.
@@ -102,7 +102,7 @@ class Genai:
         self.generator = None
         began = perf_counter()
         params = self.genai.GeneratorParams(self.model)
-        end = len(request.prompt) + request.most
+        end = len(request.prompt) + request.max_tokens
         params.set_search_options(max_length=self._capacity(end), do_sample=False)
         self._draft(params)
         if request.schema is not None:
@@ -115,11 +115,11 @@ class Genai:
             calls += 1
             ttft_s = ttft_s or perf_counter() - began
         total_s = perf_counter() - began
-        said = [int(token) for token in generator.get_sequence(0)[len(request.prompt) :]]
+        answer = [int(token) for token in generator.get_sequence(0)[len(request.prompt) :]]
         last = int(generator.get_next_tokens()[0])
-        if last in request.eos_ids and said[-1:] != [last]:  # `get_sequence` lacks the end token
-            said.append(last)
-        return TimedAnswer(tuple(said), ttft_s, total_s, calls, calls, len(said))
+        if last in request.eos_ids and answer[-1:] != [last]:  # `get_sequence` lacks the end token
+            answer.append(last)
+        return TimedAnswer(tuple(answer), ttft_s, total_s, calls, calls, len(answer))
 
     def _capacity(self, length: int) -> int:
         """Return the cache's size for texts of this length: a layer with a window needs all of the window."""
@@ -141,15 +141,19 @@ class Genai:
         self.generator = self.genai.Generator(self.model, params)
         self.generator.append_tokens(np.array(prompt, np.int32))
         self.generator.generate_next_token()
-        self.prompt_tokens, self.said, self.decode_s = len(prompt), 1, 0.0
+        self.prompt_tokens, self.generated, self.decode_s = len(prompt), 1, 0.0
 
     def advance(self, tokens: int) -> tuple[int, float, int]:
         began = perf_counter()
-        for _ in range(tokens - self.said):
+        for _ in range(tokens - self.generated):
             self.generator.generate_next_token()
         self.decode_s += perf_counter() - began
-        self.said = max(self.said, tokens)
-        return self.said, self.decode_s, (self.prompt_tokens + self.said - 1) * self.kv_bytes_per_slot
+        self.generated = max(self.generated, tokens)
+        return (
+            self.generated,
+            self.decode_s,
+            (self.prompt_tokens + self.generated - 1) * self.kv_bytes_per_slot,
+        )
 
     def close(self) -> None:
         self.generator = self.model = None

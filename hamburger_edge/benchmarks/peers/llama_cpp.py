@@ -39,11 +39,11 @@ def _best(scores: Floats) -> int:
 
 class Llama:
     def __init__(
-        self, source: Source, *, lookup: bool = False, precision: str = "", made: Path | None = None
+        self, source: Source, *, lookup: bool = False, precision: str = "", prepared: Path | None = None
     ):
         """`precision`: a GGUF type; "": that of the bundle."""
-        found = peer_files.setting_of(precision, gguf_precision(source.gguf_precision or source.precision))
-        self.source, self.made = replace(source, gguf_precision=found), made
+        setting = peer_files.setting_of(precision, gguf_precision(source.gguf_precision or source.precision))
+        self.source, self.prepared = replace(source, gguf_precision=setting), prepared
         require("llama_cpp", "bench")
         self.low = library().low  # with llama.cpp's log redirected
         self.draft: Draft | None = None
@@ -59,8 +59,8 @@ class Llama:
         return peer_files.gguf(self.source)
 
     def load(self) -> Facts:
-        self.made = self.made or self.prepare()
-        low, file = self.low, str(self.made)
+        self.prepared = self.prepared or self.prepare()
+        low, file = self.low, str(self.prepared)
         params = low.llama_model_default_params()
         params.use_extra_bufts = library().repacks
         self.model = low.llama_model_load_from_file(file.encode(), params)
@@ -90,13 +90,13 @@ class Llama:
 
     def _fact(self, key: str) -> str:
         """Return the value of a key of the GGUF file, or ''."""
-        found = ctypes.create_string_buffer(64)
-        length = self.low.llama_model_meta_val_str(self.model, key.encode(), found, len(found))
-        return found.value.decode() if length >= 0 else ""
+        buffer = ctypes.create_string_buffer(64)
+        length = self.low.llama_model_meta_val_str(self.model, key.encode(), buffer, len(buffer))
+        return buffer.value.decode() if length >= 0 else ""
 
     def weight_bytes(self) -> WeightBytes:
-        assert self.made is not None
-        return WeightBytes(gguf_weight_bytes(self.made))
+        assert self.prepared is not None
+        return WeightBytes(gguf_weight_bytes(self.prepared))
 
     def turn(self, prompt: Sequence[int], tokens: int, variant: str = "") -> TimedTurn:
         began = perf_counter()
@@ -112,7 +112,7 @@ class Llama:
         self.low.llama_memory_clear(self.memory, False)
         if grammar is not None:
             grammar.restart()
-        text, end, calls = list(request.prompt), len(request.prompt) + request.most, 1
+        text, end, calls = list(request.prompt), len(request.prompt) + request.max_tokens, 1
         choose = _best if grammar is None else grammar.choose
         text.append(choose(self._read(request.prompt)[-1]))
         ttft_s = perf_counter() - began
@@ -120,8 +120,8 @@ class Llama:
             self._read_on(text, end, choose, request.eos_ids)
             calls += 1
         total_s = perf_counter() - began
-        said = tuple(text[len(request.prompt) :])
-        return TimedAnswer(said, ttft_s, total_s, calls, calls, len(said))
+        answer = tuple(text[len(request.prompt) :])
+        return TimedAnswer(answer, ttft_s, total_s, calls, calls, len(answer))
 
     def _grammar(self, schema: str | None) -> GrammarChoice | None:
         if schema is not None and (self.grammar is None or self.grammar.schema != schema):
@@ -132,8 +132,8 @@ class Llama:
 
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
         self.low.llama_memory_clear(self.memory, False)
-        said = _best(self._read(prompt)[-1])
-        self.text, self.prompt_tokens = [*prompt, said], len(prompt)
+        first = _best(self._read(prompt)[-1])
+        self.text, self.prompt_tokens = [*prompt, first], len(prompt)
         self.steps, self.decode_s = 1, 0.0
 
     def advance(self, tokens: int) -> tuple[int, float, int]:

@@ -79,7 +79,7 @@ def with_layout(grammar: str) -> str:
     return "\n".join(_PARTS.sub(_part, rule) for rule in rules) + "\n"
 
 
-def _part(found: re.Match[str]) -> str:
-    if separator := found["separator"]:
+def _part(match: re.Match[str]) -> str:
+    if separator := match["separator"]:
         return f'{separator[:-1]} "'
-    return found["kept"] or ""
+    return match["kept"] or ""

@@ -35,16 +35,16 @@ FAMILIES = {  # ours -> Hugging Face's model type and class
 }
 
 
-def setting_of(asked: str, bundles: str) -> str:
+def setting_of(precision: str, bundles: str) -> str:
     """Return the precision that a peer stores: the bundle's where none is asked for.
 
     Raise `InputError` if it would be measured twice, or beside a float32 bundle.
     """
-    if asked == bundles:
-        raise InputError(f"{asked} is the bundle's own precision, which another row measures")
-    if asked and bundles in ("fp32", "f32"):
+    if precision == bundles:
+        raise InputError(f"{precision} is the bundle's own precision, which another row measures")
+    if precision and bundles in ("fp32", "f32"):
         raise InputError("a float32 bundle is compared in float32 only")
-    return asked or bundles
+    return precision or bundles
 
 
 def built(source: Source, name: str, make: Callable[[Path], None]) -> Path:

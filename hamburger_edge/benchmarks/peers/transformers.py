@@ -28,8 +28,8 @@ class _Times:
 class Transformers:
     """transformers on torch, in float32."""
 
-    def __init__(self, source: Source, *, made: Path | None = None):
-        self.source, self.made = source, made
+    def __init__(self, source: Source, *, prepared: Path | None = None):
+        self.source, self.prepared = source, prepared
         self.model: Any = None
 
     def prepare(self) -> Path:
@@ -40,8 +40,8 @@ class Transformers:
         from transformers import AutoModelForCausalLM
 
         torch.set_num_threads(self.source.threads)
-        self.made = self.made or self.prepare()
-        self.model = AutoModelForCausalLM.from_pretrained(self.made, dtype=torch.float32).eval()
+        self.prepared = self.prepared or self.prepare()
+        self.model = AutoModelForCausalLM.from_pretrained(self.prepared, dtype=torch.float32).eval()
         self._say_all()
         return Facts("fp32", self._kv_bytes())
 
@@ -68,12 +68,12 @@ class Transformers:
         times = _Times()
         began = perf_counter()
         with torch.inference_mode():
-            said = self.model.generate(
+            sequences = self.model.generate(
                 ids, attention_mask=torch.ones_like(ids), generation_config=config, streamer=times
             )
         ended = perf_counter()
         first = times.seen[1]  # index 0 is the prompt
-        return TimedTurn.plain(prompt, said[0, len(prompt) :].tolist(), first - began, ended - first)
+        return TimedTurn.plain(prompt, sequences[0, len(prompt) :].tolist(), first - began, ended - first)
 
     def close(self) -> None:
         self.model = None
@@ -95,14 +95,14 @@ class Optimum(Transformers):
         import onnxruntime
         from optimum.onnxruntime import ORTModelForCausalLM
 
-        self.made = self.made or self.prepare()
+        self.prepared = self.prepared or self.prepare()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self.source.threads
         options.log_severity_level = 3
-        self.model = ORTModelForCausalLM.from_pretrained(self.made, session_options=options)
+        self.model = ORTModelForCausalLM.from_pretrained(self.prepared, session_options=options)
         self._say_all()
         return Facts("fp32", self._kv_bytes())
 
     def weight_bytes(self) -> WeightBytes:
-        assert self.made is not None
-        return WeightBytes(onnx_weight_bytes(self.made / "model.onnx"))
+        assert self.prepared is not None
+        return WeightBytes(onnx_weight_bytes(self.prepared / "model.onnx"))

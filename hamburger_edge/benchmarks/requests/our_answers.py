@@ -43,7 +43,7 @@ def single(run: AnswerRun) -> Steps:
 def options_of(variant: str, request: BenchmarkRequest) -> Options:
     """Parse a variant of `RequestPlan.variants` into options."""
     setting, _, structured = variant.partition("+")
-    options: Options = {"max_tokens": request.most}
+    options: Options = {"max_tokens": request.max_tokens}
     options |= asdict(Recommended.parse(setting))  # type: ignore[typeddict-item]
     if structured:
         options["json_schema"] = request.schema

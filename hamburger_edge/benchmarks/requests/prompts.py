@@ -58,14 +58,17 @@ def requests(
     tokenizer: Tokenizer,
     template: ChatTemplate,
     *,
-    most: int,
+    max_tokens: int,
     eos_ids: tuple[int, ...],
     schema: str | None,
 ) -> list[BenchmarkRequest]:
     """Encode the prompts as token ids, so that every program reads the same ids."""
     return [
         BenchmarkRequest(
-            tuple(tokenizer.encode_parts(template.first_turn(each.text, each.system))), most, eos_ids, schema
+            tuple(tokenizer.encode_parts(template.first_turn(prompt.text, prompt.system))),
+            max_tokens,
+            eos_ids,
+            schema,
         )
-        for each in prompts
+        for prompt in prompts
     ]

@@ -51,7 +51,8 @@ class RequestBench:
         finally:
             running.close()
         judged = {
-            name: [self._judge(*each) for each in enumerate(found, 1)] for name, found in answers.items()
+            name: [self._judge(*numbered) for numbered in enumerate(timed, 1)]
+            for name, timed in answers.items()
         }
         return RequestReport(
             machine=machine.describe(),
@@ -61,12 +62,16 @@ class RequestBench:
             threads=self.source.threads,
             schema=self.plan.schema,
             results=[
-                result(name, found, running.facts[members[name][0]], usage[members[name][0]])
-                for name, found in judged.items()
+                result(name, judgements, running.facts[members[name][0]], usage[members[name][0]])
+                for name, judgements in judged.items()
             ],
             ratios=_ratios(answers),
             skipped=running.skipped,
-            answers=[{"name": name, **each.to_json()} for name, found in judged.items() for each in found],
+            answers=[
+                {"name": name, **judgement.to_json()}
+                for name, judgements in judged.items()
+                for judgement in judgements
+            ],
         )
 
     def _answer(self, process: Measured, variant: str, number: int) -> TimedAnswer:
@@ -90,7 +95,9 @@ class RequestBench:
 def _ratios(answers: Mapping[str, Sequence[TimedAnswer]]) -> list[dict[str, object]]:
     """Return speed ratios per request, and per token because answers differ in length."""
     compared = pairs(list(answers))
-    requests = {name: [1 / each.total_s for each in found] for name, found in answers.items()}
-    tokens = {name: [len(each.tokens) / each.total_s for each in found] for name, found in answers.items()}
+    requests = {name: [1 / answer.total_s for answer in timed] for name, timed in answers.items()}
+    tokens = {
+        name: [len(answer.tokens) / answer.total_s for answer in timed] for name, timed in answers.items()
+    }
     both = (all_ratios(requests, compared, "request"), all_ratios(tokens, compared, "token"))
     return [{**request, **token} for request, token in zip(*both, strict=True)]

@@ -22,7 +22,7 @@ SPLIT = "split"  # the loop's way: forced tokens join the next call, one per slo
 @dataclass(frozen=True)
 class RequestPlan:
     schema: str | None = None  # a JSON schema's text
-    most: int = 256  # maximum number of answer tokens
+    max_tokens: int = 256  # of an answer
     rounds: int | None = None  # requests per program; None: each prompt once
     settings: tuple[str, ...] = ()  # confidences and modes; empty: the default list
     recommended: str | None = None  # the model's recommended setting

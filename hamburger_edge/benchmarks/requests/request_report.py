@@ -78,35 +78,35 @@ def result(
     name: str, answers: Sequence[CheckedAnswer], facts: Facts, usage: tuple[float, float | None]
 ) -> dict[str, Any]:
     """Return one result row. `usage`: load time in seconds, peak memory in MB."""
-    timed = [each.timed for each in answers]
-    tokens = sum(len(each.tokens) for each in timed)
-    calls = sum(each.base_calls for each in timed)
-    forced = [each.forced for each in timed if each.forced is not None]
-    hosts = [each.host_s / each.total_s for each in timed if each.host_s is not None]
+    timed = [answer.timed for answer in answers]
+    tokens = sum(len(request.tokens) for request in timed)
+    calls = sum(request.base_calls for request in timed)
+    forced = [request.forced for request in timed if request.forced is not None]
+    hosts = [request.host_s / request.total_s for request in timed if request.host_s is not None]
     return {
         "name": name,
         "precision": facts.precision,
         "requests": len(timed),
-        "request_ms": Spread.of(1000 * each.total_s for each in timed).to_json(),
-        "first_token_ms": Spread.of(1000 * each.ttft_s for each in timed).to_json(),
+        "request_ms": Spread.of(1000 * request.total_s for request in timed).to_json(),
+        "first_token_ms": Spread.of(1000 * request.ttft_s for request in timed).to_json(),
         "tokens": tokens / len(timed),
         "base_calls": calls / len(timed),
-        "micro_steps": sum(each.micro_steps for each in timed) / len(timed),
+        "micro_steps": sum(request.micro_steps for request in timed) / len(timed),
         "tokens_per_call": tokens / max(1, calls),
-        "tokens_per_step": tokens / max(1, sum(each.steps for each in timed)),
-        "slots_per_token": sum(each.slots for each in timed) / max(1, tokens),
+        "tokens_per_step": tokens / max(1, sum(request.steps for request in timed)),
+        "slots_per_token": sum(request.slots for request in timed) / max(1, tokens),
         "forced_share": sum(forced) / max(1, tokens) if forced else None,
         "host_share": Spread.of(hosts).median if hosts else None,
-        "valid": share([each.valid for each in answers]),
-        "right": share([each.right for each in answers]),
+        "valid": share([answer.valid for answer in answers]),
+        "right": share([answer.right for answer in answers]),
         "load_s": usage[0],
         "peak_rss_mb": usage[1],
     }
 
 
-def share(found: Sequence[bool | None]) -> float | None:
+def share(values: Sequence[bool | None]) -> float | None:
     """Return the share of True among the values that are not None."""
-    told = [each for each in found if each is not None]
+    told = [value for value in values if value is not None]
     return sum(told) / len(told) if told else None
 
 
@@ -118,22 +118,22 @@ HEAD = (
 
 def _rows(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [HEAD]
-    for each in results:
-        whole = each["request_ms"]
+    for figures in results:
+        whole = figures["request_ms"]
         rows.append(
             (
-                each["name"],
-                each["precision"],
+                figures["name"],
+                figures["precision"],
                 f"{whole['median']:.0f}",
                 f"{whole['q1']:.0f}-{whole['q3']:.0f}",
-                f"{each['first_token_ms']['median']:.0f}",
-                f"{each['tokens']:.1f}",
-                f"{each['base_calls']:.1f}",
-                f"{each['tokens_per_call']:.2f}",
-                f"{each['slots_per_token']:.2f}",
-                number(each["forced_share"], ".0%"),
-                number(each["valid"], ".1%"),
-                number(each["right"], ".1%"),
+                f"{figures['first_token_ms']['median']:.0f}",
+                f"{figures['tokens']:.1f}",
+                f"{figures['base_calls']:.1f}",
+                f"{figures['tokens_per_call']:.2f}",
+                f"{figures['slots_per_token']:.2f}",
+                number(figures["forced_share"], ".0%"),
+                number(figures["valid"], ".1%"),
+                number(figures["right"], ".1%"),
             )
         )
     return rows
@@ -147,10 +147,10 @@ def tables(report: RequestReport) -> str:
         table(_rows(report.results)),
     ]
     if report.ratios:
-        parts += [f"{said}\n{table(ratio_rows(report.ratios, of))}" for of, said in RATIOS.items()]
+        parts += [f"{heading}\n{table(ratio_rows(report.ratios, of))}" for of, heading in RATIOS.items()]
     parts.append("\n".join(report.notes))
     if report.skipped:
-        parts.append("\n".join(f"skipped {each['name']}: {each['why']}" for each in report.skipped))
+        parts.append("\n".join(f"skipped {row['name']}: {row['why']}" for row in report.skipped))
     return "\n\n".join(parts)
 
 
@@ -158,8 +158,8 @@ def markdown(report: Mapping[str, Any]) -> str:
     """Return the JSON report as Markdown tables."""
     parts = [pipes(_rows(report["results"]))]
     if report["ratios"]:
-        for of, said in RATIOS.items():
-            parts += [f"{said.capitalize()}:", pipes(ratio_rows(report["ratios"], of))]
+        for of, heading in RATIOS.items():
+            parts += [f"{heading.capitalize()}:", pipes(ratio_rows(report["ratios"], of))]
     return "\n\n".join(parts)
 
 

@@ -73,10 +73,10 @@ class Cost:
 
 
 def by_name(points: Sequence[Point]) -> dict[str, list[Point]]:
-    found: dict[str, list[Point]] = {}
+    curves: dict[str, list[Point]] = {}
     for point in points:
-        found.setdefault(point["name"], []).append(point)
-    return found
+        curves.setdefault(point["name"], []).append(point)
+    return curves
 
 
 def at_lengths(points: Sequence[Point]) -> list[Cost]:
@@ -85,10 +85,10 @@ def at_lengths(points: Sequence[Point]) -> list[Cost]:
     costs, first = [], 0
     for length in LENGTHS:
         last = length // CHUNK
-        some = {name: each[first:last] for name, each in curves.items() if len(each) >= last}
-        ms = {name: [point["ms_per_token"] for point in each] for name, each in some.items()}
-        for name, each in some.items():
+        some = {name: curve[first:last] for name, curve in curves.items() if len(curve) >= last}
+        ms = {name: [point["ms_per_token"] for point in curve] for name, curve in some.items()}
+        for name, curve in some.items():
             over = {other: ratios(ms[other], ms[name]) for other in some if other != name}
-            costs.append(Cost(name, length, float(np.mean(ms[name])), each[-1]["kv_bytes"], over))
+            costs.append(Cost(name, length, float(np.mean(ms[name])), curve[-1]["kv_bytes"], over))
         first = last
     return costs

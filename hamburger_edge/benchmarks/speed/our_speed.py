@@ -128,12 +128,12 @@ def score(backend: Backend, prompt: Sequence[int], answer: Sequence[int]) -> tup
         readout = backend.macro([(text[at],) for at in part], list(part), rows)
         if part[-1] < first:
             continue
-        said = [answer[start + row - first] for row in rows]
+        tokens = [answer[start + row - first] for row in rows]
         scores = readout.logits.astype(np.float64)
         top = scores.max(1, keepdims=True)
         logs = scores - top - np.log(np.exp(scores - top).sum(1, keepdims=True))
-        losses -= float(logs[np.arange(len(rows)), said].sum())
-        agreed += int((scores.argmax(1) == said).sum())
+        losses -= float(logs[np.arange(len(rows)), tokens].sum())
+        agreed += int((scores.argmax(1) == tokens).sum())
     backend.truncate(0)
     return losses / len(answer), agreed / len(answer)
 

@@ -59,7 +59,7 @@ class Running:
         self.skipped.append({"name": name, "why": str(why)})
 
     def nothing(self) -> InputError:
-        reasons = "; ".join(f"{each['name']}: {each['why']}" for each in self.skipped)
+        reasons = "; ".join(f"{row['name']}: {row['why']}" for row in self.skipped)
         return InputError(f"nothing to measure: {reasons}")
 
     def out_of_time(self, next_s: float) -> bool:
@@ -104,7 +104,7 @@ class Running:
                     self.progress(f"preparing {name}", done, len(chosen), "built once, then kept")
                     builder = self.start(name, program, self.source)
                     try:
-                        options = {**program.options, "made": builder.prepare()}
+                        options = {**program.options, "prepared": builder.prepare()}
                     finally:
                         builder.close()
                     program = replace(program, options=options)
@@ -152,14 +152,14 @@ class Running:
         for program in dead:
             self.processes.pop(program).close()
         for name, (program, variant) in members.items():
-            if program in dead and name not in {each["name"] for each in self.skipped}:
+            if program in dead and name not in {row["name"] for row in self.skipped}:
                 self.skip(
                     name, f"its program failed at another of its variants, and {variant or 'it'} with it"
                 )
-        found = {name: each for name, each in turns.items() if members[name][0] not in dead}
-        if not found:
+        finished = {name: timed for name, timed in turns.items() if members[name][0] not in dead}
+        if not finished:
             raise self.nothing()
-        return found
+        return finished
 
 
 def duration(seconds: float) -> str:

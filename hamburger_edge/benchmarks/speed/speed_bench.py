@@ -62,7 +62,7 @@ class Bench:
         finally:
             running.close()
         self.progress("measuring memory bandwidth", 0, 0, "")
-        speed = machine.bandwidth(self.source.threads, min(each.macro for each in weights.values()))
+        speed = machine.bandwidth(self.source.threads, min(size.macro for size in weights.values()))
         return SpeedReport(
             machine={**machine.describe(), **{name: round(value) for name, value in speed.items()}},
             versions=machine.versions(),
@@ -83,7 +83,7 @@ class Bench:
                 if name in turns
             ],
             ratios=all_ratios(
-                {name: [turn.decode_tps for turn in each] for name, each in turns.items()},
+                {name: [turn.decode_tps for turn in timed] for name, timed in turns.items()},
                 pairs(list(members)),
             ),
             skipped=running.skipped,
@@ -103,7 +103,7 @@ class Bench:
                 continue
             self.progress("scoring", done, len(members), "")
             try:
-                found = [
+                figures = [
                     self.running.processes[program].ask(
                         "score", self.prompts[number % len(self.prompts)], turn.tokens
                     )
@@ -112,7 +112,10 @@ class Bench:
             except HamburgerError as error:  # the timings stay in the report
                 self.running.skip(f"{name}: quality", error)
                 continue
-            scores[name] = (sum(f[0] for f in found) / len(found), sum(f[1] for f in found) / len(found))
+            scores[name] = (
+                sum(f[0] for f in figures) / len(figures),
+                sum(f[1] for f in figures) / len(figures),
+            )
         return scores
 
     def _curve(self, chosen: Mapping[str, Program]) -> list[dict[str, Any]]:

@@ -176,15 +176,15 @@ def tables(report: SpeedReport) -> str:
     if len(costs := _length_rows(report.curve)) > 1:
         parts.append("cost against length\n" + table(costs))
     if report.skipped:
-        parts.append("\n".join(f"skipped {each['name']}: {each['why']}" for each in report.skipped))
+        parts.append("\n".join(f"skipped {row['name']}: {row['why']}" for row in report.skipped))
     return "\n\n".join(parts)
 
 
 def ratio_rows(ratios: Sequence[Mapping[str, Any]], of: str = "decode") -> list[tuple[str, ...]]:
-    ours = list(dict.fromkeys(each["a"] for each in ratios))
-    theirs = list(dict.fromkeys(each["b"] for each in ratios))
-    found = {(each["a"], each["b"]): spread(each[of], ".2f") for each in ratios}
-    return [("", *theirs), *((a, *(found.get((a, b), "") for b in theirs)) for a in ours)]
+    ours = list(dict.fromkeys(ratio["a"] for ratio in ratios))
+    theirs = list(dict.fromkeys(ratio["b"] for ratio in ratios))
+    cells = {(ratio["a"], ratio["b"]): spread(ratio[of], ".2f") for ratio in ratios}
+    return [("", *theirs), *((a, *(cells.get((a, b), "") for b in theirs)) for a in ours)]
 
 
 def _length_rows(curve: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
@@ -194,7 +194,7 @@ def _length_rows(curve: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     rows = [("", "tokens", "ms/token", "KV MB", *(f"speed over {name}" for name in plain))]
     for cost in costs:
         over = (cost.speed_over.get(name) for name in plain)
-        ratios = ("" if each is None else spread(each.to_json(), ".2f") for each in over)
+        ratios = ("" if ratio is None else spread(ratio.to_json(), ".2f") for ratio in over)
         figures = f"{cost.ms_per_token:.2f}", f"{cost.kv_bytes / 1e6:.2f}"
         rows.append((cost.name, str(cost.length), *figures, *ratios))
     return rows
@@ -213,8 +213,8 @@ def markdown(report: Mapping[str, Any]) -> str:
     return "\n\n".join(pipes(part) for part in parts if len(part) > 1)
 
 
-def spread(found: Mapping[str, float], form: str) -> str:
-    return f"{found['median']:{form}} ({found['q1']:{form}}-{found['q3']:{form}})"
+def spread(figures: Mapping[str, float], form: str) -> str:
+    return f"{figures['median']:{form}} ({figures['q1']:{form}}-{figures['q3']:{form}})"
 
 
 if __name__ == "__main__":  # python -m hamburger_edge.benchmarks.speed.speed_report bench.json

@@ -143,19 +143,21 @@ def _requests(options: argparse.Namespace) -> None:
         tokenizer = Tokenizer(manifest.tokenizer_in(bundle))
         template = ChatTemplate.from_json(manifest.chat_template)
         eos_ids = manifest.model.eos_ids
-        asked = requests(prompts, tokenizer, template, most=plan.most, eos_ids=eos_ids, schema=plan.schema)
+        encoded = requests(
+            prompts, tokenizer, template, max_tokens=plan.max_tokens, eos_ids=eos_ids, schema=plan.schema
+        )
         source = source_of(
             bundle,
             manifest,
             checkpoint,
             threads,
-            longest_prompt=max(len(each.prompt) for each in asked),
-            tokens=plan.most,
+            longest_prompt=max(len(request.prompt) for request in encoded),
+            tokens=plan.max_tokens,
             flag="--max-tokens",
             build=plan.build,
             forms=_forms(options, checkpoint),
         )
-        bench = RequestBench(source, plan, prompts, asked, tokenizer, progress=progress)
+        bench = RequestBench(source, plan, prompts, encoded, tokenizer, progress=progress)
         report = bench.run(programs(plan, manifest, _peers(options)))
     report = replace(report, base=manifest.base.name)
     _show(options, report, tables(report))
@@ -214,7 +216,7 @@ def request_plan_of(options: argparse.Namespace) -> RequestPlan:
     from hamburger_edge.benchmarks.requests.request_plan import QUICK, RequestPlan, setting
 
     given: dict[str, Any] = {
-        "most": _whole("--max-tokens", options.max_tokens, 1, TOKENS),
+        "max_tokens": _whole("--max-tokens", options.max_tokens, 1, TOKENS),
         "rounds": _whole("--rounds", options.rounds, 1, TOKENS),
     }
     if options.minutes is not None:
@@ -274,9 +276,9 @@ def _threads(options: argparse.Namespace) -> int:
     return _whole("--threads", options.threads, 1, MOST_THREADS) or usable_processors()
 
 
-def _whole(name: str, value: int | None, least: int, most: int) -> int | None:
-    if value is not None and not least <= value <= most:
-        raise InputError(f"{name} must be {least} to {most}, got {value}")
+def _whole(name: str, value: int | None, low: int, high: int) -> int | None:
+    if value is not None and not low <= value <= high:
+        raise InputError(f"{name} must be {low} to {high}, got {value}")
     return value
 
 

@@ -77,7 +77,7 @@ def _answer(model: Model, prompt: str, painter: GroupPainter) -> None:
             print(painter.paint(chunk.text, len(chunk.tokens)), end="", flush=True)
     if line := painter.line():
         print(f"\n  {printable(line)}", end="")
-    ours, theirs = (each.stats.ttft_s + each.stats.decode_s for each in (stream, plain))
+    ours, theirs = (answer.stats.ttft_s + answer.stats.decode_s for answer in (stream, plain))
     print(f"\n  {stats_line(stream.stats)}")
     print(f"  {1e3 * ours:.0f} ms; decoding plainly, {plain.stats.tokens} tokens take {1e3 * theirs:.0f} ms")
 

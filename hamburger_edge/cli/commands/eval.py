@@ -97,15 +97,24 @@ def _recommend(options: argparse.Namespace) -> None:
     if options.confidence is not None:
         plan = replace(plan, confidences=_merging(_grid(options.confidence)))
     kept = bundle.absolute().with_name(f"{bundle.absolute().name}.answers.jsonl")
-    most = MAX_TOKENS if options.max_tokens is None else whole_in("--max-tokens", options.max_tokens, 1, 4096)
+    max_tokens = (
+        MAX_TOKENS if options.max_tokens is None else whole_in("--max-tokens", options.max_tokens, 1, 4096)
+    )
     with ProgressBar() as progress:
         progress("loading", 0, 0)
         with load(bundle, options.backend, **runtime_options(options)) as model:
-            requests = checkable_requests(model, questions, most)
-            found = find_recommendation(
-                model, requests, checked, plan, max_tokens=most, kept=kept, progress=progress
+            requests = checkable_requests(model, questions, max_tokens)
+            recommendation = find_recommendation(
+                model, requests, checked, plan, max_tokens=max_tokens, kept=kept, progress=progress
             )
-    _store(options, found.to_json(), str(found), bundle, checkpoint, recommended=found.best)
+    _store(
+        options,
+        recommendation.to_json(),
+        str(recommendation),
+        bundle,
+        checkpoint,
+        recommended=recommendation.best,
+    )
     for file in kept_files(kept):  # the report is written
         file.unlink(missing_ok=True)
 
@@ -135,7 +144,7 @@ def _certainty(options: argparse.Namespace) -> None:
     with ProgressBar() as progress:
         progress("loading", 0, 0)
         with load(bundle, options.backend, **runtime_options(options)) as model:
-            found = measure_certainty(
+            report = measure_certainty(
                 model,
                 questions,
                 judge,
@@ -143,8 +152,8 @@ def _certainty(options: argparse.Namespace) -> None:
                 max_tokens=options.max_tokens,
                 progress=progress,
             )
-    shown = found.to_json(right), found.text(right)
-    _store(options, *shown, bundle, checkpoint, certainty=found.certainty)
+    shown = report.to_json(right), report.text(right)
+    _store(options, *shown, bundle, checkpoint, certainty=report.certainty)
 
 
 def _store(
@@ -209,7 +218,7 @@ def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: QualityPl
 
 def _grid(text: str) -> tuple[float, ...]:
     try:
-        return tuple(float(each) for each in text.split(","))
+        return tuple(float(number) for number in text.split(","))
     except ValueError as error:
         raise InputError(
             f"confidence must be numbers from 0 to 1 with commas between, such as 0.9,0.8; got {text!r}"

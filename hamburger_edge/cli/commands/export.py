@@ -85,7 +85,7 @@ OPTIONS = (
     ),
     _asked("force", action="store_true", help="replace an existing bundle"),
 )
-NAMES = tuple(each.settings["dest"] for each in OPTIONS)
+NAMES = tuple(entry.settings["dest"] for entry in OPTIONS)
 
 COMMAND = Command(
     name="export",

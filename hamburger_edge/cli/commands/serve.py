@@ -77,18 +77,18 @@ def run(options: argparse.Namespace) -> None:
 
 def named(given: list[str]) -> list[tuple[str, str]]:
     """Return (name, bundle) of each NAME=BUNDLE or BUNDLE; the default name is the folder's name."""
-    found: list[tuple[str, str]] = []
-    for each in given or ["smollm2-135m"]:
-        name, equals, path = each.partition("=")
-        if not equals or Path(each).exists():
-            name, path = Path(each).resolve().name, each
+    models: list[tuple[str, str]] = []
+    for model in given or ["smollm2-135m"]:
+        name, equals, path = model.partition("=")
+        if not equals or Path(model).exists():
+            name, path = Path(model).resolve().name, model
         if not name or not path:
-            raise InputError(f"{each}: give a BUNDLE, or NAME=BUNDLE")
-        found.append((name, path))
-    names = [name for name, _ in found]
+            raise InputError(f"{model}: give a BUNDLE, or NAME=BUNDLE")
+        models.append((name, path))
+    names = [name for name, _ in models]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InputError(f"two models are called {twice}: give them names of their own, NAME=BUNDLE")
-    return found
+    return models
 
 
 def access_of(options: argparse.Namespace) -> Access:
@@ -112,16 +112,16 @@ def for_browsers(options: argparse.Namespace, folders: dict[str, Path]) -> dict[
         own = dict(zip(folders, own.values(), strict=True))
     if strange := sorted(set(own) - set(folders)):
         raise InputError(f"--browser-bundle {strange[0]}: no such model is served ({', '.join(folders)} are)")
-    found = {}
+    bundles = {}
     for name, folder in folders.items():
         if name in own:
-            found[name] = bundle_of(own[name])
+            bundles[name] = bundle_of(own[name])
         elif (folder / FILE_NAME).is_file() and load_manifest(folder).graphs:
-            found[name] = folder
-    for name, folder in found.items():
+            bundles[name] = folder
+    for name, folder in bundles.items():
         if load_manifest(folder).precision.base != "int8":
             note(f"{name}: slow in browsers: give one of  export --precision int8  with  --browser-bundle")
-    return found
+    return bundles
 
 
 COMMAND = Command(

@@ -58,15 +58,15 @@ def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
     from hamburger_edge.tuning.tune_run import RECIPE
 
     given = _given(options)
-    begun = work / RECIPE
+    stored = work / RECIPE
     if options.recipe:
         recipe = read_tune_recipe(Path(options.recipe))
-    elif begun.exists():
-        recipe = read_tune_recipe(begun)
+    elif stored.exists():
+        recipe = read_tune_recipe(stored)
         for name, value in given.items():
             if name not in FREE and getattr(recipe, name) != value:
                 raise InputError(
-                    f"{begun}: this run began with {name} {getattr(recipe, name)!r}: leave that as it was, "
+                    f"{stored}: this run began with {name} {getattr(recipe, name)!r}: leave that as it was, "
                     f"delete {work}, or name another --work"
                 )
     elif "examples" in given:
@@ -76,10 +76,10 @@ def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
     recipe = replace(recipe, **given)
     if not options.continued:
         return recipe
-    if begun.exists() and not options.recipe:
+    if stored.exists() and not options.recipe:
         if options.continued != recipe.start or not recipe.keep_graft:
             raise InputError(
-                f"{begun}: this run began without --continue {options.continued}: leave that as it was, "
+                f"{stored}: this run began without --continue {options.continued}: leave that as it was, "
                 f"delete {work}, or name another --work"
             )
         return recipe

@@ -29,8 +29,8 @@ class HamburgerExportCommand(BaseOptimumCLICommand):  # type: ignore[misc]
             help="checkpoint folder, or a built-in model: tiny, smollm2-135m, voice-commands, proofread",
         )
         parser.add_argument("output", metavar="BUNDLE", help="folder to write")
-        for each in export.OPTIONS:
-            parser.add_argument(*each.flags, **each.settings)
+        for entry in export.OPTIONS:
+            parser.add_argument(*entry.flags, **entry.settings)
 
     def run(self) -> None:
         try:

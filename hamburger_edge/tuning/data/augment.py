@@ -118,14 +118,14 @@ def augmented(
     """
     draw = random.Random(seed)
     form = form or json_form(examples)
-    found = [_copied(example, form) for example in examples]
-    spans = [{} if isinstance(each, str) else each for each in found]
+    copied_spans = [_copied(example, form) for example in examples]
+    spans = [{} if isinstance(copied, str) else copied for copied in copied_spans]
     pools = _pools(examples, spans)
-    made: list[Example] = []
+    changed: list[Example] = []
     left_out: Counter[str] = Counter()
     known = {example.turns[0].prompt for example in examples}
     for _ in range(copies):
-        for example, copied in zip(examples, found, strict=True):
+        for example, copied in zip(examples, copied_spans, strict=True):
             if isinstance(copied, str):
                 left_out[copied] += 1
                 continue
@@ -139,18 +139,18 @@ def augmented(
                 left_out[KNOWN] += 1
             else:
                 known.add(new.turns[0].prompt)
-                made.append(new)
-    return Augmented(tuple(made), dict(left_out))
+                changed.append(new)
+    return Augmented(tuple(changed), dict(left_out))
 
 
-def _pools(examples: Sequence[Example], found: Sequence[dict[Path, Span]]) -> dict[Path, list[str]]:
+def _pools(examples: Sequence[Example], spans: Sequence[dict[Path, Span]]) -> dict[Path, list[str]]:
     """Return field -> distinct texts, for fields with distinct / all >= OPEN."""
-    said: dict[Path, list[str]] = defaultdict(list)
-    for example, copied in zip(examples, found, strict=True):
+    values: dict[Path, list[str]] = defaultdict(list)
+    for example, copied in zip(examples, spans, strict=True):
         for path, (start, end) in copied.items():
-            said[_kind(path)].append(example.turns[0].prompt[start:end])
-    different = {kind: sorted(set(texts)) for kind, texts in said.items()}
-    return {kind: texts for kind, texts in different.items() if len(texts) >= OPEN * len(said[kind])}
+            values[_kind(path)].append(example.turns[0].prompt[start:end])
+    different = {kind: sorted(set(texts)) for kind, texts in values.items()}
+    return {kind: texts for kind, texts in different.items() if len(texts) >= OPEN * len(values[kind])}
 
 
 def _copied(example: Example, form: AnswerForm) -> dict[Path, Span] | str:
@@ -169,7 +169,7 @@ def _copied(example: Example, form: AnswerForm) -> dict[Path, Span] | str:
         for path, text in _texts(answer)
         if form.open_fields is None or _kind(path) in form.open_fields
     }
-    once = {path: found[0] for path, found in spans.items() if len(found) == 1}
+    once = {path: positions[0] for path, positions in spans.items() if len(positions) == 1}
     if not once:
         return NO_COPY
     copies = [(span, _name(path) if form.shares_texts else path) for path, span in once.items()]

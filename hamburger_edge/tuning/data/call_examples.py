@@ -87,13 +87,13 @@ def _read_tool_calls(calls: Any, catalogue: Catalogue, where: str) -> Any:
         raise InputError(f"{where}.tool_calls must be a list, got {safe_repr(calls)}")
     plain = []
     for index, call in enumerate(calls):
-        place = f"{where}.tool_calls[{index}]"
+        path = f"{where}.tool_calls[{index}]"
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
             raise InputError(
-                f'{place} must be {{"type": "function", "function": {{...}}}}, got {safe_repr(call)}'
+                f'{path} must be {{"type": "function", "function": {{...}}}}, got {safe_repr(call)}'
             )
-        arguments = _decoded(function.get("arguments", {}), f"{place}.function.arguments")
+        arguments = _decoded(function.get("arguments", {}), f"{path}.function.arguments")
         plain.append({"name": function.get("name"), "arguments": arguments})
     return checked_calls(plain, catalogue, f"{where}.tool_calls")
 

@@ -90,7 +90,7 @@ def read_command_examples(command: str, limit: int, catalogue: Catalogue | None 
 
 
 def _distinct(lines: Iterable[tuple[str, Any]], source: str, catalogue: Catalogue | None) -> Examples:
-    found: dict[Example, None] = {}
+    distinct: dict[Example, None] = {}
     answers: dict[tuple[Any, ...], str] = {}
     read = contradictions = 0
     rows = list(lines)
@@ -99,14 +99,14 @@ def _distinct(lines: Iterable[tuple[str, Any]], source: str, catalogue: Catalogu
         data = row if catalogue is None else calls_as_text(row, catalogue, where)
         example = _example(data, where)
         read += 1
-        if example not in found:
+        if example not in distinct:
             contradictions += answers.setdefault(example.asked, example.answer) != example.answer
-            found[example] = None
-    if not found:
+            distinct[example] = None
+    if not distinct:
         raise InputError(
             f'{source}: holds no examples: write one {{"prompt": "...", "answer": "..."}} a line'
         )
-    return Examples(tuple(found), read - len(found), contradictions, catalogue)
+    return Examples(tuple(distinct), read - len(distinct), contradictions, catalogue)
 
 
 def _read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
@@ -116,7 +116,7 @@ def _read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _read_csv(path: Path) -> Iterator[tuple[str, Any]]:
     try:
-        with io.TextIOWrapper(open_regular(path, most=TEXT), encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(open_regular(path, limit=TEXT), encoding="utf-8-sig", newline="") as file:
             header = file.readline()
             _check_separator(header, path)
             for number, row in enumerate(csv.DictReader(itertools.chain([header], file), strict=True), 1):
@@ -176,7 +176,7 @@ def _of_messages(messages: Any, where: str) -> Example:
     """
     if not isinstance(messages, list) or not messages:
         raise InputError(f"{where}: messages must be a list, got {safe_repr(messages)}")
-    said: list[tuple[str, str, bool]] = []
+    checked: list[tuple[str, str, bool]] = []  # role, text, whether it is a training target
     for number, message in enumerate(messages):
         here = f"{where}: messages[{number}]"
         if not isinstance(message, Mapping):
@@ -186,12 +186,12 @@ def _of_messages(messages: Any, where: str) -> Example:
             raise InputError(f"{here}.role must be system, user or assistant, got {safe_repr(role)}")
         if (weight := message.get("weight", 1)) not in (0, 1):
             raise InputError(f"{here}.weight must be 0 or 1, got {safe_repr(weight)}")
-        said.append((role, _text(message.get("content"), f"{here}.content"), bool(weight)))
-    system = said.pop(0)[1] if said[0][0] == "system" else None
-    roles = [role for role, _, _ in said]
+        checked.append((role, _text(message.get("content"), f"{here}.content"), bool(weight)))
+    system = checked.pop(0)[1] if checked[0][0] == "system" else None
+    roles = [role for role, _, _ in checked]
     if roles != ["user", "assistant"] * (len(roles) // 2) or not roles:
         raise InputError(f"{where}: messages must go user, assistant in turn and end with the assistant's")
-    pairs = zip(said[::2], said[1::2], strict=True)
+    pairs = zip(checked[::2], checked[1::2], strict=True)
     turns = tuple(Turn(user, answer, learned) for (_, user, _), (_, answer, learned) in pairs)
     if not any(turn.learned for turn in turns):
         raise InputError(f"{where}: every answer has weight 0: leave the line out")

@@ -36,16 +36,16 @@ def baselines(examples: Sequence[Example], requests: Sequence[Request], judge: J
     "field by field" is left out unless every answer is a JSON object, "bag of words" if few answers repeat.
     """
     answers = [example.answer for example in examples]
-    found = {"most frequent": [most_frequent(answers)] * len(requests)}
+    answers_of = {"most frequent": [most_frequent(answers)] * len(requests)}
     if (record := frequent_fields(answers)) is not None:
-        found["field by field"] = [record] * len(requests)
+        answers_of["field by field"] = [record] * len(requests)
     prompts = [example.turns[-1].prompt for example in examples]
     requested = [request.prompt for request in requests]
-    found["nearest example"] = nearest(prompts, answers, requested)
+    answers_of["nearest example"] = nearest(prompts, answers, requested)
     if are_classes(answers):
-        found["bag of words"] = classified(prompts, answers, requested)
+        answers_of["bag of words"] = classified(prompts, answers, requested)
     judged = []
-    for name, given in found.items():
+    for name, given in answers_of.items():
         cases = [Case(one.prompt, one.expected, answer) for one, answer in zip(requests, given, strict=True)]
         verdict = judge(cases)
         judged.append(Baseline(name, verdict.score, verdict.figures))
@@ -59,9 +59,9 @@ def plain_score(rows: Sequence[Row]) -> Baseline:
     return Baseline("the model, plain", sum(row.score * row.prompts for row in rows) / prompts, means)
 
 
-def unbeaten(plain: Baseline, found: Sequence[Baseline]) -> str:
+def unbeaten(plain: Baseline, baselines: Sequence[Baseline]) -> str:
     """Return a warning with its remedy if a baseline is as good as the model, else ''."""
-    if not (better := [one for one in found if one.score >= plain.score]):
+    if not (better := [one for one in baselines if one.score >= plain.score]):
         return ""
     best = max(better, key=lambda one: one.score)
     return (
@@ -71,11 +71,11 @@ def unbeaten(plain: Baseline, found: Sequence[Baseline]) -> str:
     )
 
 
-def comparison(plain: Baseline, found: Sequence[Baseline]) -> list[list[str]]:
+def comparison(plain: Baseline, baselines: Sequence[Baseline]) -> list[list[str]]:
     """Return table rows: a header, one row per baseline, and the model's row."""
     names = list(plain.figures)
     lines = [["right without a model", "score", *(name.replace("_", " ") for name in names)]]
-    for one in (*found, plain):
+    for one in (*baselines, plain):
         lines.append(
             [one.name, f"{100 * one.score:.1f}", *(f"{100 * one.figures[name]:.1f}" for name in names)]
         )
@@ -101,14 +101,14 @@ def frequent_fields(answers: Sequence[str]) -> str | None:
             return None
         for path, value in _leaves(record):
             values[path][json.dumps(value)] += 1
-    made: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for path, counts in values.items():
         if 2 * counts.total() > len(answers):
-            inner = made
+            inner = arguments
             for name in path[:-1]:
                 inner = inner.setdefault(name, {})
             inner[path[-1]] = json.loads(counts.most_common(1)[0][0])
-    return json.dumps(made, ensure_ascii=False)
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 def nearest(prompts: Sequence[str], answers: Sequence[str], requests: Sequence[str]) -> list[str]:

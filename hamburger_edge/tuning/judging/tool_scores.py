@@ -34,10 +34,10 @@ def tool_scores(
     for expected, answer in answers:
         generated = answer.split(CALLS)
         for index, call in enumerate(expected.split(CALLS)):
-            name, found = _name(call), generated[index] if index < len(generated) else ""
+            name, line = _name(call), generated[index] if index < len(generated) else ""
             calls[name] += 1
-            functions[name] += _name(found) == name
-            right[name] += found == call
+            functions[name] += _name(line) == name
+            right[name] += line == call
 
     def score(name: str, shown: str) -> ToolScore:
         return ToolScore(shown, examples[name], calls[name], functions[name], right[name])

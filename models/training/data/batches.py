@@ -214,7 +214,7 @@ class Batches:
     def laid_out(self, epoch: int) -> Iterator[list[list[_Slots]]]:
         """Yield the same, one after another."""
         draw = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
-        begun = False
+        yielded = False
         rows: list[list[_Slots]] = []
         space: list[int] = []
         for index in draw.permutation(len(self.conversations)):
@@ -224,13 +224,13 @@ class Batches:
             if row is None:
                 if len(rows) == self.rows:
                     yield rows
-                    begun, rows, space = True, [], []
+                    yielded, rows, space = True, [], []
                 row = len(rows)
                 rows.append([])
                 space.append(self.row_slots)
             rows[row].append(slots)
             space[row] -= len(slots)
-        if len(rows) == self.rows or not (self.drop_last and begun):  # the only batch may be short
+        if len(rows) == self.rows or not (self.drop_last and yielded):  # the only batch may be short
             yield rows
 
     def _slots(self, conversation: int, draw: np.random.Generator) -> _Slots:

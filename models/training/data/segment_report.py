@@ -74,16 +74,16 @@ def answer_spans(data: DistilledData) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def render(found: SegmentReport, *, colour: bool = True) -> str:
+def render(report: SegmentReport, *, colour: bool = True) -> str:
     """Render for a terminal: a table, and the sample with groups in alternating colours (or brackets)."""
-    lines = [f"{found.answers} answers, mean entropy {found.mean_entropy:.2f} nats a token", ""]
-    sizes = range(1, found.max_group_tokens + 1)
+    lines = [f"{report.answers} answers, mean entropy {report.mean_entropy:.2f} nats a token", ""]
+    sizes = range(1, report.max_group_tokens + 1)
     lines.append("  low  ratio  tokens/group  " + "  ".join(f"{f'size {n}':>7}" for n in sizes))
-    for cut in found.cuts:
+    for cut in report.cuts:
         shares = (cut.histogram[n] / max(cut.groups, 1) for n in sizes)
         row = "  ".join(f"{share:7.1%}" for share in shares)
         lines.append(f"{cut.rule.low:5.2f}  {cut.rule.ratio:5.2f}  {cut.tokens_per_group:12.2f}  {row}")
-    for cut, groups in zip(found.cuts, found.samples, strict=False):
+    for cut, groups in zip(report.cuts, report.samples, strict=False):
         lines += ["", f"low {cut.rule.low}, ratio {cut.rule.ratio}:"]
         lines.append("".join(_coloured(g, n) for n, g in enumerate(groups)) if colour else _bracketed(groups))
     return "\n".join(lines) + "\n"

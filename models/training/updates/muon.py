@@ -15,7 +15,14 @@ from torch.optim import Muon
 
 
 class StackedMuon(Muon):
-    """`torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"`; other settings and the state are its own."""
+    """`torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"`; other settings and the state are its own.
+
+    It multiplies in `dtype`. torch's always takes 16 bits, which many processors emulate.
+    """
+
+    def __init__(self, parameters: Any, dtype: torch.dtype = torch.bfloat16, **settings: Any):
+        super().__init__(parameters, **settings)
+        self.dtype = dtype
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -37,7 +44,10 @@ class StackedMuon(Muon):
         torch._foreach_lerp_(moments, gradients, 1 - group["momentum"])
         ahead = torch._foreach_lerp(gradients, moments, group["momentum"]) if group["nesterov"] else moments
         changes = orthogonal(
-            torch.stack(list(ahead)), group["ns_coefficients"], group["ns_steps"], group["eps"]
+            torch.stack(list(ahead)).to(self.dtype),
+            group["ns_coefficients"],
+            group["ns_steps"],
+            group["eps"],
         )
         torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
         # "match_rms_adamw": entries change by a fifth of the rate
@@ -55,11 +65,10 @@ class StackedMuon(Muon):
 def orthogonal(
     matrices: Tensor, coefficients: tuple[float, float, float], steps: int, epsilon: float
 ) -> Tensor:
-    """Matrices [n, rows, columns] -> bfloat16, with singular values near 1 (Newton-Schulz iteration)"""
+    """Matrices [n, rows, columns] -> the same with singular values near 1 (Newton-Schulz iteration)"""
     a, b, c = coefficients
     tall = matrices.shape[1] > matrices.shape[2]
-    x = matrices.bfloat16()
-    x = x.transpose(1, 2) if tall else x
+    x = matrices.transpose(1, 2) if tall else matrices
     x = x / x.flatten(1).norm(dim=1).clamp(min=epsilon)[:, None, None]
     for _ in range(steps):
         squares = x @ x.transpose(1, 2)

@@ -45,10 +45,10 @@ def model(source: Source) -> Iterator[Model]:
         yield model
 
 
-def request_of(model: Model, question: str, schema: Any = None, most: int = 100) -> BenchmarkRequest:
+def request_of(model: Model, question: str, schema: Any = None, max_tokens: int = 100) -> BenchmarkRequest:
     prompt = model.tokenizer.encode_parts(model.template.first_turn(question))
     text = None if schema is None else json.dumps(schema)
-    return BenchmarkRequest(tuple(prompt), most, model.info.eos_ids, text)
+    return BenchmarkRequest(tuple(prompt), max_tokens, model.info.eos_ids, text)
 
 
 def text_of(model: Model, tokens: tuple[int, ...]) -> str:
@@ -64,7 +64,7 @@ def test_our_answers_are_counted(source: Source, model: Model, question: str) ->
     assert 0 < plain.ttft_s < plain.total_s
     assert plain.host_s is not None
     assert 0 < plain.host_s < plain.total_s
-    assert ours.answer(request_of(model, question, most=3), "plain").tokens == plain.tokens[:3]
+    assert ours.answer(request_of(model, question, max_tokens=3), "plain").tokens == plain.tokens[:3]
     verified = ours.answer(request_of(model, question), "verify")
     assert verified.tokens == plain.tokens
     assert verified.slots == len(plain.tokens) > verified.base_calls
@@ -92,7 +92,7 @@ def test_peer_gives_our_answers(name: str, source: Source, model: Model, peer_of
         assert theirs.base_calls <= theirs.slots == len(theirs.tokens)
         assert theirs.base_calls == theirs.slots or name.endswith("lookup")
         assert 0 < theirs.ttft_s < theirs.total_s
-        cut = peer.answer(request_of(model, question, most=3), "")
+        cut = peer.answer(request_of(model, question, max_tokens=3), "")
         assert cut.tokens == theirs.tokens[:3]
 
         request = request_of(model, question, SCHEMA)

@@ -12,11 +12,13 @@ from helpers.toys.toy_checkpoints import same_weights, save, write_hf
 from helpers.toys.toy_models import toy_model as random_model
 from helpers.toys.toy_training import JOINT, LORA, SHAPE, SHORT, toy_base, toy_model, toy_trainer
 from helpers.toys.training_data_files import DataFiles, ladders
+from safetensors.torch import load_file
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.loading import find_base, load_base
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+from hamburger_edge.models.checkpoints.manifest import DELTA, GRAFT
 from hamburger_edge.models.training.data.batches import Cuts, DistilledData
 from hamburger_edge.models.training.grafting import prepare
 from hamburger_edge.models.training.objective import LossWeights, Objective
@@ -103,6 +105,25 @@ def test_merged_checkpoint_keeps_the_base_and_the_update(
     assert any(not torch.equal(t, base.state[n]) for n, t in together.base.state_dict().items())
     for name, tensor in together.micro.state_dict().items():
         assert torch.equal(tensor, trainer.model.micro.state_dict()[name])
+
+
+@pytest.mark.parametrize("stage", [JOINT, LORA])
+def test_start_share_keeps_a_part_of_the_continued_weights(tmp_path: Path, stage: Stage) -> None:
+    first = on_disk(tmp_path, replace(stage, epochs=0.3))
+    start = made(first, tmp_path / "start")
+    more = replace(first, start=start, seed=7)
+    ends = [made(replace(more, start_share=share), tmp_path / f"kept-{share}") for share in (0.0, 0.25, 1.0)]
+    before, learned, mixed, kept = (learned_tensors(folder) for folder in (start, *ends))
+    assert any(not torch.equal(tensor, before[name]) for name, tensor in learned.items())
+    for name, tensor in before.items():
+        torch.testing.assert_close(kept[name], tensor)
+        torch.testing.assert_close(mixed[name], 0.75 * learned[name] + 0.25 * tensor)
+
+
+def learned_tensors(checkpoint: str) -> dict[str, torch.Tensor]:
+    """Return a checkpoint's graft, and its base as the low-rank factors or changes that it stores."""
+    tensors = {**load_file(f"{checkpoint}/{GRAFT}"), **load_file(f"{checkpoint}/{DELTA}")}
+    return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
 
 
 @pytest.mark.parametrize(

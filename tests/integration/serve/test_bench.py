@@ -10,7 +10,8 @@ from hamburger_edge.benchmarks.peers.serving.server_bench import ServingPlan, me
 from hamburger_edge.benchmarks.peers.serving.server_report import markdown, tables
 from hamburger_edge.benchmarks.peers.serving.servers import Contestant, ours
 
-QUICK = ServingPlan(tokens=4, rounds=1, each=1, background=0, eos_ids=(2,))  # the end token of `tiny`
+END = 2  # of `tiny`
+QUICK = ServingPlan(tokens=4, rounds=1, client_requests=1, background=0, eos_ids=(END,))
 
 
 def test_failing_server_is_named_and_the_others_are_measured(tiny: Path) -> None:

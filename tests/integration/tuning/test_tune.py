@@ -3,99 +3,37 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.places import contents, names
-from helpers.toys.toy_tasks import write_base, write_examples
+from helpers.toys.toy_tasks import write_examples
+from helpers.toys.toy_tuning import COMMAND, READING, failing, write_task
 
 from hamburger_edge import load
 from hamburger_edge.bundle.inspection import describe, show
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.main import main
-from hamburger_edge.evaluation.asking import EvaluationPlan
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read_calibration
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
-from hamburger_edge.models.training.data.batches import Cuts, DistilledData
-from hamburger_edge.models.training.objective import LossWeights
-from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
-from hamburger_edge.tuning import planning, tune_run
+from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.tuning.data.examples import read_examples
 from hamburger_edge.tuning.planning import Budget
 from hamburger_edge.tuning.stages import plan
 from hamburger_edge.tuning.task import read_task
 from hamburger_edge.tuning.task import write_examples as write_task_examples
-from hamburger_edge.tuning.tune_recipe import TuneRecipe, read_tune_recipe, write_tune_recipe
+from hamburger_edge.tuning.tune_recipe import read_tune_recipe, write_tune_recipe
 from hamburger_edge.tuning.tune_run import TuneRun
 
 pytestmark = pytest.mark.slow
-
-SHAPE = Shape(
-    taps=(0,), micro_layers=1, merger_heads=4, merge_residual="last", max_group_tokens=8, initialise="random"
-)
-GRAFTED = Stage(
-    name="graft",
-    learns=("embedder", "base", "micro", "stop_head"),
-    epochs=1.5,
-    learning_rate=5e-3,
-    base_learning_rate=3e-3,
-    lora_rank=8,
-    cuts=Cuts(entropy=0.4, random=0.3, low=(2.0,), ratio=(0.9,)),
-    loss=LossWeights(features=0.5, micro_every=2),
-)
-TUNED = Stage(
-    name="tuning",
-    learns=("base",),
-    epochs=2,
-    learning_rate=1e-3,
-    base_learning_rate=5e-3,
-    lora_rank=8,
-    loss=LossWeights(micro=0.0, hard=0.0),
-)
-READ = replace(
-    TUNED,
-    learns=("base", "embedder", "micro", "stop_head"),
-    loss=LossWeights(),
-    epochs=2,
-    cuts=Cuts(entropy=0.0),
-)
-FAST: dict[str, Any] = {"row_slots": 128, "precision": "fp32", "judge_batches": 1}
-GRAFT = Recipe(base="", data="", out="", shape=SHAPE, stages=(GRAFTED,), **FAST)
-TUNING = replace(
-    GRAFT,
-    shape=replace(SHAPE, taps=(), max_group_tokens=2, merge_residual="mean"),
-    stages=(TUNED,),
-    patience=2,
-    judge_every=20,
-    calibrate=False,
-)
-COMMAND = ["tune", "--threads", "1"]
-
-
-def write_sentences(path: Path) -> str:
-    path.write_text("".join(json.dumps({"prompt": f"hello {number}"}) + "\n" for number in range(60)))
-    return str(path)
 
 
 @pytest.fixture(scope="module")
 def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a base, examples and a recipe, in which `tune` has run."""
-    folder = tmp_path_factory.mktemp("task")
-    recipe = TuneRecipe(
-        base=str(write_base(folder / "base")),
-        examples=str(write_examples(folder / "examples.jsonl", 500)),
-        held_out=str(write_examples(folder / "held_out.jsonl", 120, seed=1)),
-        precision="fp32",
-        more_answers=20,
-        off_topic=write_sentences(folder / "other.jsonl"),
-        evaluation=EvaluationPlan(prompts=120, points=50.0, confidences=(0.0,)),
-        tuning=TUNING,
-        graft=GRAFT,
-    )
-    write_tune_recipe(folder / "recipe.toml", recipe)
+    folder = write_task(tmp_path_factory.mktemp("task"))
     paths = ["--recipe", str(folder / "recipe.toml"), "-o", str(folder / "made")]
     assert main([*COMMAND, *paths, "--report", str(folder / "figures.json")]) == 0
     return folder
@@ -265,7 +203,7 @@ def test_tuned_model_learns_more_examples(
         tuning=None,
         graft=None,
         more_answers=0,
-        reading=replace(TUNING, shape=SHAPE, stages=(replace(READ, lora_rank=8),)),
+        reading=READING,
     )
     write_tune_recipe(tmp_path / "recipe.toml", recipe)
     command = [*COMMAND, "--recipe", str(tmp_path / "recipe.toml"), "-o", str(tmp_path / "more")]
@@ -288,82 +226,11 @@ def test_tuned_model_learns_more_examples(
     assert f"--layers: --continue takes that from {task / 'made'}: leave it out" in capsys.readouterr().err
 
 
-def failing(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert main([*COMMAND, *map(str, words)]) == 1
-    return capsys.readouterr().err
-
-
 def test_run_with_other_examples_than_its_first_is_refused(
     task: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "this run began with examples" in failing(capsys, task / "other.jsonl", "-o", task / "made")
     assert "give a file of EXAMPLES" in failing(capsys, "-o", task / "nothing")
-
-
-def test_unusable_base_or_examples_leave_no_recipe_behind(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A failed run once stored its recipe, which the next run with better inputs had to use."""
-    base = write_base(tmp_path / "base")
-    good = write_examples(tmp_path / "good.jsonl").read_text()
-    for examples, more, error in (
-        (pair("a"), ("--base", "nobody"), "nobody: neither a base of that name"),
-        (pair("a b " * 200), (), "the base's context 128: shorten it or leave it out"),
-        (pair("a"), (), "the hash that holds prompts out chooses too few of 1 examples"),
-        (good, ("--held-out", tmp_path / "none.jsonl"), "none.jsonl: cannot be read"),
-        (good, ("--judge", "false"), "false"),
-    ):
-        (tmp_path / "x.jsonl").write_text(examples)
-        command = [tmp_path / "x.jsonl", "-o", tmp_path / "made", "--base", base, *more]
-        assert error in failing(capsys, *command)
-        assert not (tmp_path / "made.work").exists()
-
-
-def pair(prompt: str) -> str:
-    return json.dumps({"prompt": prompt, "answer": "b"}) + "\n"
-
-
-@pytest.mark.parametrize("module", ["accelerate", "matplotlib"])
-def test_missing_package_is_reported_before_the_first_step(
-    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The error once came after the fetch of the base, or after the training."""
-    monkeypatch.setitem(sys.modules, module, None)
-    examples = write_examples(tmp_path / "examples.jsonl")
-    assert main(["tune", str(examples), "-o", str(tmp_path / "mine")]) == 1
-    assert f"error: {module} is not installed: run  pip install '.[train]'" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["examples.jsonl"]
-
-
-def test_run_drops_layers_and_tokens_of_the_base_and_resumes_with_the_same_ones(
-    task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    base = write_base(tmp_path / "base", layers=5)
-    changed = replace(read_tune_recipe(task / "recipe.toml"), base=str(base), more_answers=0, read=0)
-    write_tune_recipe(tmp_path / "recipe.toml", changed)
-    made = tmp_path / "made"
-    given = ["--recipe", str(tmp_path / "recipe.toml"), "-o", str(made)]
-    hurried = ["--minutes", "50"]  # skips the parity gate, which fails for this toy
-    assert main([*COMMAND, *given, *hurried, "--layers", "3", "--tokens", "300"]) == 0
-    errors = capsys.readouterr().err
-    assert "3 of the base's 5 layers are kept: 0 " in errors
-    assert "300 of the base's tokens are kept" in errors
-    layers = read_tune_recipe(tmp_path / "made.work" / "recipe.toml").base_layers
-    checkpoint = load_checkpoint(made)
-    assert checkpoint.manifest["base"]["layers"] == list(layers)
-    assert checkpoint.model.config.base.num_layers == 3
-    assert checkpoint.model.config.base.vocab_size == Tokenizer(made / "tokenizer.json").vocab_size == 300
-    with load(tmp_path / "made.bundle") as bundle, load(made, "torch") as reference:
-        answers = [model.generate("say abc 1").groups for model in (bundle, reference)]
-        assert answers[0] == answers[1]
-    assert main([*COMMAND, "-o", str(made), *hurried]) == 0
-    assert "nothing is left to train" in capsys.readouterr().err
-    assert "this run began with layers 3" in failing(capsys, "-o", made, "--layers", "4")
-    other = ["-o", tmp_path / "other", *given[:2], "--layers", "6"]
-    assert "layers is 6, but this base has 5: give 2 to 5" in failing(capsys, *other)
-    other[-2:] = ["--tokens", "100"]
-    assert "tokens is 100, but this base has 3" in failing(capsys, *other)
-    assert not (tmp_path / "other.work").exists()
 
 
 def test_changed_judge_or_held_out_file_is_evaluated_again(task: Path) -> None:
@@ -409,45 +276,3 @@ def test_tune_reports_the_calibration_text_or_leaves_it_out(
     assert note not in capsys.readouterr().err
     assert CALIBRATION not in names(task / "shared")
     assert "holds no calibration text" in (task / "shared" / "README.md").read_text()
-
-
-def test_default_recipe_depends_on_the_examples_and_the_time_limit(
-    task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A run without a recipe stores its chosen recipe, and `--minutes` shortens each stage."""
-    monkeypatch.setattr(planning, "FEWEST", 100)
-    monkeypatch.setattr(tune_run, "HURRIED", 0.0)
-    (tmp_path / "held.jsonl").write_text("\n".join((task / "held_out.jsonl").read_text().splitlines()[:60]))
-    options = [str(task / "examples.jsonl"), "--base", str(task / "base"), "-o", str(tmp_path / "made")]
-    more = ["--minutes", "0.001", "--held-out", str(tmp_path / "held.jsonl"), "--precision", "int8"]
-    more += ["--more-answers", "150"]
-    assert main([*COMMAND, *options, *more]) == 0
-    printed = capsys.readouterr()
-    assert "the tuned base answers 100 of 150 prompts, from which the graft learns, too" in printed.err
-    assert main([*COMMAND, *options, *more]) == 0
-    assert "nothing is left to train" in capsys.readouterr().err
-    assert "learning to answer ..." in printed.err
-    for figure in ("first_kl", "micro_agree", "calibrated", "slots/s"):  # metrics.jsonl stores them
-        assert figure not in printed.err
-    assert "first_kl" in (tmp_path / "made.work" / "tuning" / "metrics.jsonl").read_text()
-    assert "these scores are noise, since one answer is 10.0 points" in printed.out
-    rows = (tmp_path / "made.work" / "wrong.jsonl").read_text().splitlines()
-    assert f"wrong answers: {len(rows)} of 10" in printed.out
-    assert "next: rules would do: nearest example alone scores 97.5" in printed.out
-    assert "0.001 minutes: 1 steps of the base (0." in printed.err
-    assert "too short to be useful, give --minutes " in printed.err
-    assert "10 of 60 held-out examples, the fewest, are evaluated in the time that is left" in printed.err
-    chosen = read_tune_recipe(tmp_path / "made.work" / "recipe.toml")
-    assert chosen.tuning is not None
-    assert chosen.graft is not None
-    assert chosen.tuning.stages[0].epochs < 1  # without a limit it is 2
-    assert chosen.graft.shape.merge_residual == "last"
-    assert chosen.scored == chosen.read == 100
-    work = tmp_path / "made.work"
-    whole, *parts = (DistilledData.load(work / folder) for folder in ("examples", "scored", "read"))
-    for part in parts:
-        assert 90 <= len(part) <= 103 < len(whole)
-        assert all(getattr(part.split(0.05), side) for side in ("train", "calibration", "held_out"))
-    assert not (work / "probe").exists()
-    evaluation = json.loads((work / "evaluation.json").read_text())
-    assert evaluation["asked"]["judge"] == "fields"

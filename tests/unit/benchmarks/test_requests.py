@@ -118,7 +118,7 @@ def test_all_contenders_answer_each_request_alternately(tokenizer: Tokenizer) ->
     ]
     plan = RequestPlan(schema=SCHEMA, only=("onnx@merge-0.8+split", "onnx@plain+single", "genai", "lost"))
     template = ChatTemplate.preset("chatml")
-    asked = requests(prompts, tokenizer, template, most=20, eos_ids=(EOS,), schema=plan.schema)
+    asked = requests(prompts, tokenizer, template, max_tokens=20, eos_ids=(EOS,), schema=plan.schema)
     said, log = [*tokenizer.encode('{"n": 7}'), EOS], list[Any]()
     contenders = {
         "onnx": Answering(said, 10, 3, log),

@@ -29,7 +29,7 @@ def tool(answer: Any) -> Tool:
         ("{city}: {result}", {"city": "Oslo"}, "rain", "Oslo: rain"),
         ("{city}", {"city": "oslo"}, {"city": "Oslo, Norway"}, "Oslo, Norway"),
         ("Ask for {city}[ on {day}].", {"city": "Rome", "day": "Friday"}, None, "Ask for Rome on Friday."),
-        ("Asked for {city}[ on {day}].", {"city": "Oslo"}, None, "Asked for Oslo."),
+        ("AnswerRequest for {city}[ on {day}].", {"city": "Oslo"}, None, "AnswerRequest for Oslo."),
         ("{{{city}}} [[{rain}]]", {"city": "Oslo"}, {"rain": True}, "{Oslo} [true]"),
         ("{days}; {low}", {}, {"days": ["Mon", "Tue"], "low": {"at": 2}}, 'Mon, Tue; {"at":2}'),
         ("{a} {b} {c} {d}", {}, {"a": 1e-5, "b": 1e-7, "c": 1e20, "d": 1.5e21},

@@ -59,7 +59,7 @@ def text_of(tokenizer: Tokenizer, tokens: list[int]) -> str:
 def test_every_answer_is_complete_and_valid_at_any_token_limit(
     tokenizer: Tokenizer, grammars: CallGrammars, seed: int, max_tokens: int
 ) -> None:
-    grammar = grammars.start(CallLimits(), None, max_tokens)
+    grammar = grammars.start(CallLimits(), max_tokens)
     answer = random_answer(grammar, seed, max_tokens)
     assert grammar.complete
     parsed = parse(text_of(tokenizer, answer), CATALOGUE)
@@ -71,7 +71,7 @@ def test_every_answer_is_complete_and_valid_at_any_token_limit(
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32))
 def test_answer_of_a_byte_fallback_tokenizer_is_valid(fallback: Tokenizer, seed: int) -> None:
-    grammar = of_tokenizer(fallback).start(CallLimits(), None, 60)
+    grammar = of_tokenizer(fallback).start(CallLimits(), 60)
     parse(text_of(fallback, random_answer(grammar, seed, 60)), CATALOGUE)
 
 
@@ -82,7 +82,7 @@ def test_every_text_of_calls_is_allowed(
 ) -> None:
     text = encode(checked_calls(given, CATALOGUE, "calls"), CATALOGUE)
     tokens = tokenizer.encode_parts([(text, False)])
-    grammar = grammars.start(CallLimits(), None, 10_000)
+    grammar = grammars.start(CallLimits(), 10_000)
     for token in tokens:
         assert grammar.allowed()[token]
         assert grammar.forced in (None, token)
@@ -95,7 +95,7 @@ def test_every_text_of_calls_is_allowed(
 
 
 def test_name_is_forced_once_it_is_the_only_one_left(tokenizer: Tokenizer, grammars: CallGrammars) -> None:
-    grammar = grammars.start(CallLimits(), None, 100)
+    grammar = grammars.start(CallLimits(), 100)
     grammar.begin([], tokenizer.encode("C"))
     forced = []
     while (token := grammar.forced) is not None:
@@ -106,9 +106,7 @@ def test_name_is_forced_once_it_is_the_only_one_left(tokenizer: Tokenizer, gramm
 
 def test_allowed_names_are_the_only_texts(tokenizer: Tokenizer, grammars: CallGrammars) -> None:
     limits = CallLimits.of({"names": {"area": ["Kitchen"]}, "tools": ["LightSet"], "required": True})
-    answers = [
-        text_of(tokenizer, random_answer(grammars.start(limits, None, 60), seed, 60)) for seed in range(20)
-    ]
+    answers = [text_of(tokenizer, random_answer(grammars.start(limits, 60), seed, 60)) for seed in range(20)]
     areas = {
         call.arguments.get("area") for text in answers for call in parse(text, CATALOGUE.limited(limits))
     }
@@ -118,18 +116,18 @@ def test_allowed_names_are_the_only_texts(tokenizer: Tokenizer, grammars: CallGr
 
 def test_one_call_is_the_limit_without_several(tokenizer: Tokenizer, grammars: CallGrammars) -> None:
     limits = CallLimits(several=False)
-    answers = [random_answer(grammars.start(limits, None, 60), seed, 60) for seed in range(20)]
+    answers = [random_answer(grammars.start(limits, 60), seed, 60) for seed in range(20)]
     assert {len(parse(text_of(tokenizer, answer), CATALOGUE)) for answer in answers} == {0, 1}
 
 
 def test_no_tool_leaves_no_call(tokenizer: Tokenizer, grammars: CallGrammars) -> None:
-    grammar = grammars.start(CallLimits(tools=()), None, 60)
+    grammar = grammars.start(CallLimits(tools=()), 60)
     assert grammar.forced == tokenizer.encode("-")[0]
     assert parse(text_of(tokenizer, random_answer(grammar, 0, 60)), CATALOGUE) == list[Call]()
 
 
 def test_end_token_ends_only_a_complete_answer(tokenizer: Tokenizer, grammars: CallGrammars) -> None:
-    grammar = grammars.start(CallLimits(), None, 60)
+    grammar = grammars.start(CallLimits(), 60)
     assert not grammar.allowed()[EOS]
     with pytest.raises(InputError, match="the catalogue allows no answer that goes on from here"):
         grammar.consume(EOS)

@@ -54,10 +54,9 @@ class Loop:
         prompt: Sequence[int] = PROMPT,
         **options: Any,
     ) -> tuple[list[Step], Stats, Sampler, Engine]:
-        draft_vocab = backend.info.draft_vocab
-        grammar = start(self.grammars, draft_vocab, **structure)
+        grammar = start(self.grammars, **structure)
         settings = SamplingSettings(**(sampling or {}))
-        sampler = Sampler(settings, backend.info.vocab_size, draft_vocab, constraint=grammar)
+        sampler = Sampler(settings, backend.info.vocab_size, backend.info.draft_vocab, constraint=grammar)
         sampler.begin(prompt)
         engine, stats, driver = Engine(backend), Stats(), options.pop("driver", None)
         groups = [(token,) for token in prompt]

@@ -16,7 +16,8 @@ from helpers.toys.toy_training import JOINT, RECIPE, SHORT, toy_model, toy_train
 from helpers.toys.training_data_files import DataFiles, first_batch, ladders
 
 from hamburger_edge.models.training.grafting import prepare
-from hamburger_edge.models.training.speed import base_work, precision_of, product_rate
+from hamburger_edge.models.training.optimizers import make_optimizers
+from hamburger_edge.models.training.speed import base_work, faster_type, precision_of, product_rate
 from hamburger_edge.models.training.stop_calibration import apply_to_stop_head, fit_stop_logits, reliability
 from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.models.training.training_recipe import Stage
@@ -47,6 +48,25 @@ def test_grouped_muon_equals_torch_muon(nesterov: bool) -> None:
             together.load_state_dict(copy.deepcopy(alone.state_dict()))
     for own, their in zip(ours, theirs, strict=True):
         torch.testing.assert_close(own, their, rtol=1e-3, atol=1e-4)
+
+
+def test_muon_multiplies_in_the_type_that_the_device_multiplies_faster() -> None:
+    model = toy_model(replace(RECIPE, optimizer="muon"))
+    prepare(model, RECIPE.stages[0], bf16=False)
+    groups = [{"params": [p for p in model.parameters() if p.requires_grad], "lr": 0.02, "peak": 0.02}]
+    muon, _ = make_optimizers(model, groups, replace(RECIPE, optimizer="muon"))
+    assert isinstance(muon, StackedMuon)
+    assert muon.dtype == faster_type("cpu")
+    drawn = torch.Generator().manual_seed(0)
+    start, gradient = (torch.randn(16, 24, generator=drawn) for _ in range(2))
+    changes = []
+    for dtype in (torch.bfloat16, torch.float32):
+        parameter = torch.nn.Parameter(start.clone())
+        parameter.grad = gradient.clone()
+        StackedMuon([parameter], dtype, lr=0.02, adjust_lr_fn="match_rms_adamw").step()
+        changes.append(parameter.detach() - start)
+    assert not torch.equal(*changes)
+    torch.testing.assert_close(*changes, rtol=0, atol=0.05 * float(changes[0].abs().max()))
 
 
 @torch.no_grad()

@@ -16,15 +16,15 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.loop.dial import UNMEASURED, Recommended
 from hamburger_edge.serve.answers import encoded, error
 from hamburger_edge.serve.fields import RefusedError, decoded
-from hamburger_edge.serve.requests import Asked, RequestLimits, read_chat, read_completion
+from hamburger_edge.serve.requests import AnswerRequest, RequestLimits, read_chat, read_completion
 from hamburger_edge.structured.grammar import Grammars
 
 
-def chat(recommended: Recommended | None = None, **fields: Any) -> Asked:
+def chat(recommended: Recommended | None = None, **fields: Any) -> AnswerRequest:
     return read_chat(question(**fields), lambda _: recommended or UNMEASURED, RequestLimits())
 
 
-def completion(**fields: Any) -> Asked:
+def completion(**fields: Any) -> AnswerRequest:
     return read_completion({"prompt": "Once", **fields}, lambda _: UNMEASURED, RequestLimits())
 
 
@@ -230,7 +230,7 @@ def test_parameters_may_have_references(names: list[str], several: bool, tokeniz
     grammars = Grammars(tokenizer.to_json, tokenizer.vocab_size, [2])
     for choice in ("required", "auto"):
         asked = chat(tools=tools, tool_choice=choice, parallel_tool_calls=several)
-        grammar = grammars.start(asked.settings.structure, None)
+        grammar = grammars.start(asked.settings.structure)
         call = '{"name": "a", "arguments": {"p": "x"}}'
         for token in tokenizer.encode(f"[{call}]" if several else call):
             assert grammar.allowed()[token]

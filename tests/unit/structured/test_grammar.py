@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import InputError
+from hamburger_edge.loop.sampling import Sampler
+from hamburger_edge.loop.settings import SamplingSettings
 from hamburger_edge.structured.formats import PATTERNS
 from hamburger_edge.structured.grammar import Grammars
 from hamburger_edge.structured.rewriting import LARGEST_INTEGER, rewritten
@@ -113,10 +115,15 @@ def test_end_token_is_allowed_after_a_complete_answer(grammars: Grammars, tokeni
     assert grammar.ended
 
 
-def test_micro_steps_see_the_draft_vocab(grammars: Grammars, tokenizer: Tokenizer) -> None:
+def test_micro_step_chooses_an_allowed_token_of_the_draft_vocab(
+    grammars: Grammars, tokenizer: Tokenizer
+) -> None:
     one, x, two = (tokenizer.encode(letter)[0] for letter in "1x2")
-    grammar = start(grammars, np.array([two, x, one]), regex="[12]x?")
-    assert grammar.mask(micro=True).tolist() == [True, False, True]
+    draft_vocab, scores = np.array([two, x, one]), np.array([0, 9, 1], dtype=np.float32)
+    grammar = start(grammars, regex="[12]x?")
+    sampler = Sampler(SamplingSettings(), tokenizer.vocab_size, draft_vocab, constraint=grammar)
+    choices = [sampler.choose_micro(scores), sampler.choose_micro(scores)]
+    assert [choice and choice.token for choice in choices] == [one, x]
 
 
 def test_the_same_structure_is_compiled_once(grammars: Grammars) -> None:

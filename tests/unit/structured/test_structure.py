@@ -135,4 +135,4 @@ def test_without_llguidance_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     structure = Structure.of(regex="a")
     assert structure
     with pytest.raises(MissingExtraError, match=r"llguidance is not installed: .*'\.\[structured\]'"):
-        Grammars(lambda: "", 1, []).start(structure, None)
+        Grammars(lambda: "", 1, []).start(structure)

@@ -25,7 +25,7 @@ def test_only_regular_files_of_a_bounded_size_are_opened_or_replaced(tmp_path: P
     (tmp_path / "link").symlink_to("file")
     os.mkfifo(tmp_path / "pipe")
     for name in ("file", "link"):
-        assert read_regular(tmp_path / name, most=5) == b"12345"
+        assert read_regular(tmp_path / name, limit=5) == b"12345"
     for place, error, told in (
         ("file", OSError, "5 bytes, of which at most 4 are read"),
         ("pipe", OSError, "not a regular file"),
@@ -34,7 +34,7 @@ def test_only_regular_files_of_a_bounded_size_are_opened_or_replaced(tmp_path: P
         ("a\0b", OSError, "null"),
     ):
         with pytest.raises(error, match=told):
-            open_regular(tmp_path / place, most=4)
+            open_regular(tmp_path / place, limit=4)
     for place in ("pipe", ""):
         with pytest.raises(OSError, match="not a regular file"), write_atomically(tmp_path / place):
             pass

@@ -52,8 +52,8 @@ def ask(port: int, messages: Messages, fields: Mapping[str, Any]) -> ClientAnswe
                 raise HamburgerError(f"answered {chunk['error']}")
             [choice] = chunk["choices"]
             finish = choice["finish_reason"] or finish
-            if said := choice["delta"].get("content"):
-                text += said
+            if content := choice["delta"].get("content"):
+                text += content
                 first = first or perf_counter()
     finally:
         connection.close()
@@ -63,7 +63,7 @@ def ask(port: int, messages: Messages, fields: Mapping[str, Any]) -> ClientAnswe
     return ClientAnswer((first or end) - began, end - began, text)
 
 
-def burst(port: int, asked: Sequence[Sequence[Messages]], fields: Mapping[str, Any]) -> Burst:
+def burst(port: int, clients: Sequence[Sequence[Messages]], fields: Mapping[str, Any]) -> Burst:
     """Run one parallel client per list of requests."""
     answers: list[ClientAnswer] = []
     failed: list[Exception] = []
@@ -75,7 +75,7 @@ def burst(port: int, asked: Sequence[Sequence[Messages]], fields: Mapping[str, A
         except Exception as error:  # raised below, in the measuring thread
             failed.append(error)
 
-    threads = [threading.Thread(target=client, args=(requests,)) for requests in asked]
+    threads = [threading.Thread(target=client, args=(requests,)) for requests in clients]
     began = perf_counter()
     for thread in threads:
         thread.start()
@@ -83,7 +83,7 @@ def burst(port: int, asked: Sequence[Sequence[Messages]], fields: Mapping[str, A
         thread.join()
     if failed:
         raise failed[0]
-    return Burst(len(answers) / (perf_counter() - began), tuple(each.first_s for each in answers))
+    return Burst(len(answers) / (perf_counter() - began), tuple(answer.first_s for answer in answers))
 
 
 def alternate(
@@ -99,5 +99,5 @@ def alternate(
             messages.append({"role": "assistant", "content": answer.text})
             if number:
                 counted.append(answer)
-    whole = sum(each.whole_s for each in counted)
-    return Burst(len(counted) / whole, tuple(each.first_s for each in counted))
+    whole = sum(answer.whole_s for answer in counted)
+    return Burst(len(counted) / whole, tuple(answer.first_s for answer in counted))

@@ -34,7 +34,7 @@ SYSTEMS = ("You are a helpful assistant.", "You are a careful librarian.")
 class ServingPlan:
     tokens: int = 32  # length of each answer
     rounds: int = 5
-    each: int = 2  # requests per client and round
+    client_requests: int = 2  # per round
     background: int = len(TEXTS)  # number of texts in the system message of alternating conversations
     eos_ids: tuple[int, ...] = ()  # biased by -100, so that all answers have the same length
     base: str = ""
@@ -94,18 +94,18 @@ def measure(
     measured: dict[str, dict[str, list[Burst]]] = {}
     with ExitStack() as stack:
         ports: dict[str, int] = {}
-        for each in contestants:
+        for contestant in contestants:
             try:
-                ports[each.name] = stack.enter_context(started(each))
+                ports[contestant.name] = stack.enter_context(started(contestant))
             except Exception as error:
-                failed[each.name] = str(error)
+                failed[contestant.name] = str(error)
         fields = {
-            each.name: {
+            contestant.name: {
                 "max_tokens": plan.tokens,
                 "logit_bias": {str(token): -100 for token in plan.eos_ids},
-                **each.fields,
+                **contestant.fields,
             }
-            for each in contestants
+            for contestant in contestants
         }
 
         def one(scenario: str, name: str, number: int) -> Burst:
@@ -113,8 +113,10 @@ def measure(
                 progress(scenario, number, plan.rounds)
             if scenario != ALTERNATING:
                 clients = range(CLIENTS[scenario])
-                asked = [[_request(number, client, n) for n in range(plan.each)] for client in clients]
-                return burst(ports[name], asked, fields[name])
+                requests = [
+                    [_request(number, client, n) for n in range(plan.client_requests)] for client in clients
+                ]
+                return burst(ports[name], requests, fields[name])
             beginnings = [_beginning(number, system, plan.background) for system in SYSTEMS]
             return alternate(ports[name], beginnings, TURNS, fields[name])
 
@@ -124,14 +126,18 @@ def measure(
 
         for scenario in SCENARIOS:
             measured[scenario] = interleave(
-                [each.name for each in contestants if each.name in ports and scenario in each.scenarios],
+                [
+                    contestant.name
+                    for contestant in contestants
+                    if contestant.name in ports and scenario in contestant.scenarios
+                ],
                 partial(one, scenario),
                 rounds=plan.rounds,
                 failed=give_up,
             )
     for name, reason in failed.items():
         note(f"{name}: left out: {reason}")
-    return ServingReport(plan.base, plan.threads, plan.tokens, plan.each, measured, failed)
+    return ServingReport(plan.base, plan.threads, plan.tokens, plan.client_requests, measured, failed)
 
 
 def _request(number: int, client: int, n: int) -> Messages:

@@ -23,7 +23,7 @@ class ServingReport:
     base: str
     threads: int
     tokens: int  # length of each answer
-    each: int  # requests per client and round
+    client_requests: int  # per round
     measured: dict[str, dict[str, list[Burst]]]  # scenario -> server -> rounds
     failed: dict[str, str]
 
@@ -33,15 +33,15 @@ class ServingReport:
             "base": self.base,
             "threads": self.threads,
             "tokens": self.tokens,
-            "requests_of_a_client": self.each,
+            "requests_of_a_client": self.client_requests,
             "failed": self.failed,
             "scenarios": {name: _scenario(of) for name, of in self.measured.items()},
         }
 
 
 def _scenario(of: Mapping[str, list[Burst]]) -> dict[str, Any]:
-    speeds = {name: [each.requests_per_s for each in bursts] for name, bursts in of.items()}
-    firsts = {name: [statistics.median(each.first_s) for each in bursts] for name, bursts in of.items()}
+    speeds = {name: [burst.requests_per_s for burst in bursts] for name, bursts in of.items()}
+    firsts = {name: [statistics.median(burst.first_s) for burst in bursts] for name, bursts in of.items()}
     peers = [name for name in of if name.startswith(PEER)]
     return {
         name: {
@@ -66,10 +66,10 @@ def tables(report: ServingReport) -> str:
 
 def markdown(report: Mapping[str, Any]) -> str:
     """Return the Markdown table of docs/research/speed.md, with all scenarios in one table."""
-    found = _rows(report)
-    peers = list(dict.fromkeys(name for rows in found.values() for name in rows[0][3:]))
+    tables = _rows(report)
+    peers = list(dict.fromkeys(name for rows in tables.values() for name in rows[0][3:]))
     lines = [["asked by", "server", "requests a second", "first text, ms", *peers]]
-    for title, (head, *rows) in found.items():
+    for title, (head, *rows) in tables.items():
         for name, speed, first, *over in rows:
             cells = dict(zip(head[3:], over, strict=True))
             lines.append([title, f"`{name}`", speed, first, *(cells.get(peer, "") for peer in peers)])
@@ -78,26 +78,26 @@ def markdown(report: Mapping[str, Any]) -> str:
 
 def _rows(report: Mapping[str, Any]) -> dict[str, list[list[str]]]:
     """Return scenario -> table rows: a header, then one row per server."""
-    found = {}
+    tables = {}
     for title, of in report["scenarios"].items():
         peers = [name for name in of if name.startswith(PEER)]
         rows = [[title, "requests a second", "first text, ms", *(f"speed over {peer}" for peer in peers)]]
-        for name, each in of.items():
-            over = each["speed_over"]
+        for name, figures in of.items():
+            over = figures["speed_over"]
             rows.append(
                 [
                     name,
-                    _spread(each["requests_per_s"], 1, 2),
-                    _spread(each["first_text_s"], 1000, 0),
+                    _spread(figures["requests_per_s"], 1, 2),
+                    _spread(figures["first_text_s"], 1000, 0),
                     *(_spread(over[peer], 1, 2) if peer in over else "" for peer in peers),
                 ]
             )
-        found[title] = rows
-    return found
+        tables[title] = rows
+    return tables
 
 
-def _spread(found: Mapping[str, float], scale: float, digits: int) -> str:
-    median, q1, q3 = (f"{scale * found[name]:.{digits}f}" for name in ("median", "q1", "q3"))
+def _spread(figures: Mapping[str, float], scale: float, digits: int) -> str:
+    median, q1, q3 = (f"{scale * figures[name]:.{digits}f}" for name in ("median", "q1", "q3"))
     return f"{median} ({q1}-{q3})"
 
 

@@ -65,9 +65,9 @@ def llama_cpp(file: Path, threads: int, slots: int, *, cache: bool = False) -> C
 @contextmanager
 def started(contestant: Contestant) -> Iterator[int]:
     """Start a server, yield its port as soon as it answers, and stop it at the end."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = int(listener.getsockname()[1])
     command: Sequence[str] = [word.format(port=port) for word in contestant.command]
     with (
         tempfile.TemporaryFile("w+") as log,
