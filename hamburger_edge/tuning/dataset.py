@@ -204,10 +204,14 @@ class Dataset:
     def _judged_prompts(self) -> set[str]:
         return {one.turns[0].prompt for one in (self.judged.examples if self.judged else ())}
 
+    def calibration_judges(self, split: Split) -> bool:
+        """Return whether the split holds out so few prompts that those of its calibration part judge, too."""
+        return self.judged is None and len(split.held_out) < FEW
+
     def certainty_requests(self, split: Split) -> list[Request]:
         """Return the prompts that neither train nor judge, and their answers."""
         held_out = split.held_out if self.judged is not None else ()
-        numbers = () if self.judged is None and len(split.held_out) < FEW else split.calibration
+        numbers = () if self.calibration_judges(split) else split.calibration
         examples = [self.examples.examples[number] for number in (*numbers, *held_out)]
         chosen = random.Random(0).sample(examples, min(len(examples), CERTAINTY_PROMPTS))
         return [self._request(example) for example in chosen]
@@ -226,7 +230,7 @@ class Dataset:
             held_out = self.judged.examples
         else:
             numbers = [*split.held_out]
-            if len(numbers) < FEW:
+            if self.calibration_judges(split):
                 numbers += split.calibration
                 self.report(
                     f"only {len(split.held_out)} examples are held out: the {len(split.calibration)} that "

@@ -33,6 +33,7 @@ from hamburger_edge.tuning.data.copied_values import not_in_prompt
 from hamburger_edge.tuning.judging.baselines import Baseline
 from hamburger_edge.tuning.judging.tool_scores import ToolScore, tool_scores
 from hamburger_edge.tuning.outcome import Outcome
+from hamburger_edge.tuning.planning import FEWEST_PROMPTS
 from hamburger_edge.tuning.run_certainty import calibrate
 from hamburger_edge.tuning.task import Task
 from hamburger_edge.tuning.tune import Tuned
@@ -44,7 +45,7 @@ from hamburger_edge.tuning.wrong_answers import (
 )
 
 BUNDLE, EVALUATION, WRONG = "bundle", "evaluation.json", "wrong.jsonl"
-PILOT, FEWEST = 3, 40  # requests: timed first; evaluated at least
+PILOT = 3  # requests that are timed first
 
 
 def evaluate_run(tuned: Tuned, run: TuneRun, *, threads: int | None = None) -> Outcome:
@@ -116,19 +117,22 @@ def _not_in_prompt(task: Task, judge: RecordingJudge) -> int | None:
 
 
 def _requests_in_time(tuned: Tuned, run: TuneRun, model: Model) -> list[Request]:
-    """Return as many requests as the budget has time for, at least FEWEST."""
+    """Return as many requests as the budget has time for, at least FEWEST_PROMPTS."""
     task, settings = tuned.task, tuned.recipe.evaluation.settings
     requests, budget = task.requests, run.budget
-    if budget is None or len(requests) <= FEWEST:
+    if budget is None or len(requests) <= FEWEST_PROMPTS:
         return requests
     began = time.monotonic()
     evaluate(model, requests[:PILOT], find_judge(task.judge), settings, max_tokens=task.dataset.longest)
     answer_seconds = (time.monotonic() - began) / PILOT / len(settings)
     answers = len(settings) / CHOOSING + (1 + LOOKS) * (1 - 1 / CHOOSING)  # per prompt, on average
     answers += 3 if tuned.recipe.off_topic else 2  # for the certainty
-    count = max(FEWEST, min(len(requests), int(budget.left / answer_seconds / answers)))
+    count = budget.prompts(answer_seconds, answers)
     if count < len(requests):
-        run.report(f"{count} of {len(requests)} held-out examples are evaluated in the time that is left")
+        least = ", the fewest" if count == FEWEST_PROMPTS else ""
+        run.report(
+            f"{count} of {len(requests)} held-out examples{least} are evaluated in the time that is left"
+        )
     return requests[:count]
 
 

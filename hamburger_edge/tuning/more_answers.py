@@ -5,6 +5,7 @@ Each shard holds the answers to PORTION prompts. A resumed run repeats at most o
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,61 @@ from hamburger_edge.models.distillation.generation import BatchGenerator
 from hamburger_edge.models.distillation.written import write_shard
 from hamburger_edge.models.training.speed import faster_type
 from hamburger_edge.support.progress import Progress, no_progress
+from hamburger_edge.tuning.planning import answered_within
+from hamburger_edge.tuning.task import Task
+from hamburger_edge.tuning.tune_recipe import TuneRecipe
+from hamburger_edge.tuning.tune_run import TuneRun
 
 ROWS, PORTION = 64, 512  # prompts per batch; prompts per shard
+
+
+def answer_prompts(
+    base: Base,
+    source: Mapping[str, Any],
+    folder: Path,
+    probe: Path,
+    recipe: TuneRecipe,
+    task: Task,
+    run: TuneRun,
+) -> None:
+    """Write the answers to evenly spaced training prompts: the recipe's number, or as many as time allows."""
+    encoder, train = task.dataset.encoder, task.split.train
+
+    def answer(into: Path, prompts: int, progress: Progress) -> None:
+        numbers = train[:: max(1, len(train) // prompts)][:prompts]
+        limited = {"of": wanted} if prompts < wanted else {}
+        write_answers(
+            base,
+            [encoder.question(task.dataset.examples.examples[number]) for number in numbers],
+            into,
+            {**source, "asked": len(numbers), **limited},
+            end=encoder.end,
+            longest=task.dataset.longest,
+            progress=progress,
+        )
+
+    def probe_answers(prompts: int) -> None:
+        shutil.rmtree(probe, ignore_errors=True)
+        answer(probe, prompts, no_progress)
+        shutil.rmtree(probe)
+
+    wanted = min(recipe.more_answers, len(train))
+    begun = _begun(folder, source, wanted)
+    prompts = begun or wanted
+    if run.budget is not None and not begun:
+        prompts = answered_within(run.seconds("answering", recipe), wanted, probe_answers)
+    if prompts < wanted:
+        run.report(f"the tuned base answers {prompts} of {wanted} prompts, from which the graft learns, too")
+    answer(folder, prompts, run.progress)
+
+
+def _begun(folder: Path, source: Mapping[str, Any], wanted: int) -> int:
+    """Return how many of the prompts an earlier run had time for; 0: it wrote no answers yet."""
+    if not (folder / NAME).exists():
+        return 0
+    before = dict(read_data_manifest(folder).source)
+    prompts: int = before.pop("asked", 0)
+    return prompts if before.pop("of", prompts) == wanted and before == source else 0
 
 
 def write_answers(

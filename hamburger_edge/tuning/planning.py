@@ -10,6 +10,8 @@ from pathlib import Path
 from time import monotonic as now
 from typing import Any
 
+import numpy as np
+
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
 from hamburger_edge.models.distillation.shard_files import ARRAYS
@@ -21,12 +23,15 @@ from hamburger_edge.models.training.trainer import Trainer
 from hamburger_edge.models.training.training_recipe import Recipe
 
 STEPS = 4  # training steps to time; the first does not count
-PROBE, READ_PROBE = 100, 300  # examples
-FEWEST = 500  # minimum of examples for the graft
+PROBE, READ_PROBE = 25, 300  # examples that are timed first
+FEWEST = 50  # minimum of examples for the graft; fewer cost speed only
+FEWEST_PROMPTS = 10  # minimum of prompts to evaluate
 # Shares of the remaining training time. The base has the largest: it decides which answers are right, and an
 # index of training answers drafts beside the graft.
-WEIGHTS = {"tuning": 7.0, "scoring": 0.5, "graft": 2.0, "reading": 3.0}
-JUDGING = 0.1  # share of all minutes for the evaluation of the exported model
+WEIGHTS = {"tuning": 7.0, "scoring": 0.5, "answering": 0.5, "graft": 2.0, "reading": 3.0}
+JUDGING = 0.1  # share of all minutes for the evaluation of the exported model ...
+PUBLISHING = 0.02  # ... and of them for tables, pictures and copies after it
+FORWARD = 1 / 3  # time to read a slot relative to that of training with it
 USEFUL = 200  # minimum of useful steps of the base; fewer of the graft cost speed only
 # export time in training slots: about three minutes with GPTQ calibration, else half a minute
 EXPORT_SLOTS, EXPORT = {"int4": 80_000}, 15_000
@@ -68,6 +73,26 @@ class Budget:
         pace = self.paces[recipe.stages[0].name] = pace_of(recipe, base, data)
         self.export = self.export or EXPORT_SLOTS.get(precision, EXPORT) * pace.step / pace.slots
 
+    def closing(self, recipe: Recipe, data: DistilledData) -> float:
+        """Return the seconds from a training's last step to its end, if the pace was measured.
+
+        A stop head is calibrated on the calibration part, and judged twice on the held-out part.
+        """
+        pace = self.paces.get(recipe.stages[0].name)
+        if pace is None or not recipe.calibrate:
+            return 0.0
+        lengths, split = np.diff(data.starts), data.split(recipe.held_out)
+        tokens = lengths[split.calibration].sum() + 2 * lengths[split.held_out].sum()
+        return FORWARD * pace.step / pace.slots * float(tokens)
+
+    def prompts(self, answer_seconds: float, answers: float) -> int:
+        """Return how many prompts can be evaluated in the time that is left, at least FEWEST_PROMPTS.
+
+        `answers`: to each prompt.
+        """
+        left = self.left - PUBLISHING * 60 * self.minutes
+        return max(FEWEST_PROMPTS, int(left / (answer_seconds * answers)))
+
     def fitted(
         self, recipe: Recipe, data: DistilledData, ahead: Sequence[str], per_epoch: float | None = None
     ) -> Recipe:
@@ -77,7 +102,7 @@ class Budget:
         """
         [stage] = recipe.stages
         pace = self.paces[stage.name]
-        steps = max(1.0, self.share(stage.name, ahead) / pace.step)
+        steps = max(1.0, (self.share(stage.name, ahead) - self.closing(recipe, data)) / pace.step)
         epochs = min(stage.epochs, steps / (per_epoch or pace.steps_per_token * len(data.ids)))
         return replace(recipe, stages=(replace(stage, epochs=epochs),))
 
@@ -138,27 +163,39 @@ def steps_per_epoch(recipe: Recipe, data: DistilledData, vocab_size: int) -> int
 
 def scored_within(seconds: float, data: DistilledData, score: Callable[[DistilledData], object]) -> int:
     """Return how many examples can be scored in `seconds`, or 0 for all."""
-    if len(data) <= FEWEST:
-        return 0
-    probe = some_of(data, range(PROBE))
-    began = now()
-    score(probe)
-    seconds_each = (now() - began) / len(probe)
-    fitting = max(FEWEST, int(seconds / seconds_each))
-    return 0 if fitting >= len(data) else fitting
+    fitting = _fitting(seconds, len(data), PROBE, lambda count: score(some_of(data, range(count))))
+    return 0 if fitting == len(data) else fitting
 
 
 def read_within(seconds: float, recipe: Recipe, base: LoadedBase, data: DistilledData) -> int:
     """Return how many examples can be cut as the graft groups them, and trained on, in `seconds`."""
-    if len(data) <= FEWEST:
-        return len(data)
-    probe = some_of(data, range(READ_PROBE))
-    shutil.rmtree(recipe.out, ignore_errors=True)
-    began = now()
-    Trainer(replace(recipe, judge_batches=1), new_model(recipe, base, probe), probe, _unheard).run()
-    seconds_each = (now() - began) / len(probe)
-    shutil.rmtree(recipe.out)
-    return max(FEWEST, int(seconds / seconds_each))
+
+    def read(count: int) -> None:
+        examples = some_of(data, range(count))
+        shutil.rmtree(recipe.out, ignore_errors=True)
+        model = new_model(recipe, base, examples)
+        Trainer(replace(recipe, judge_batches=1), model, examples, _unheard).run()
+        shutil.rmtree(recipe.out)
+
+    return _fitting(seconds, len(data), READ_PROBE, read)
+
+
+def answered_within(seconds: float, prompts: int, answer: Callable[[int], object]) -> int:
+    """Return how many of the `prompts` the tuned base can answer in `seconds`."""
+    return _fitting(seconds, prompts, FEWEST, answer)
+
+
+def _fitting(seconds: float, total: int, probe: int, step: Callable[[int], object]) -> int:
+    """Return how many of `total` examples a step can take in `seconds`, at least FEWEST or all.
+
+    The time to take the first `probe` of them, which is measured, is a part of the seconds.
+    """
+    if total <= FEWEST:
+        return total
+    count, began = min(probe, total), now()
+    step(count)
+    spent = now() - began
+    return min(total, max(FEWEST, int((seconds - spent) / max(spent / count, 1e-9))))
 
 
 def _unheard(line: str) -> None:

@@ -12,11 +12,10 @@ from typing import Any, Literal
 
 import torch
 
-from hamburger_edge.evaluation.judges import find_judge
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints.built_in import built_in
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
-from hamburger_edge.models.checkpoints.manifest import DELTA
+from hamburger_edge.models.checkpoints.manifest import DELTA, MANIFEST
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
 from hamburger_edge.models.distillation.written import write_shard
 from hamburger_edge.models.training.data.batches import DistilledData
@@ -28,8 +27,15 @@ from hamburger_edge.support.files import sha256
 from hamburger_edge.tuning.dataset import TOKENIZER
 from hamburger_edge.tuning.judging.watching import AnswersRight
 from hamburger_edge.tuning.layers import most_active_layers
-from hamburger_edge.tuning.more_answers import write_answers
-from hamburger_edge.tuning.planning import read_within, scored_within, steps_per_epoch, subset, write_subset
+from hamburger_edge.tuning.more_answers import answer_prompts
+from hamburger_edge.tuning.planning import (
+    FEWEST,
+    read_within,
+    scored_within,
+    steps_per_epoch,
+    subset,
+    write_subset,
+)
 from hamburger_edge.tuning.shape import (
     continuing_recipe,
     graft_recipe,
@@ -89,6 +95,9 @@ def plan(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> T
     if trainings:
         ahead = steps_from(trainings[0].stages[0].name, recipe)
         run.report(run.budget.plan(trainings, data, ahead))
+    elif not (run.work / CHECKPOINT / MANIFEST).exists():
+        # the time of the export is known by a training's pace
+        run.budget.measure(_given_training(recipe, run), task.dataset.base, data, recipe.precision)
     return recipe
 
 
@@ -107,6 +116,14 @@ def _open_trainings(recipe: TuneRecipe, task: Task, data: DistilledData, run: Tu
         graft = graft_recipe(data, task.dataset.base.config, tuning)
         trainings.append(_placed(recipe, graft, run, EXAMPLES, PROBE))
     return trainings
+
+
+def _given_training(recipe: TuneRecipe, run: TuneRun) -> Recipe:
+    """Return the first training of a recipe that leaves none open."""
+    training = recipe.reading if recipe.keep_graft else recipe.tuning if recipe.tune_base else recipe.graft
+    assert training is not None
+    placed = _placed(recipe, training, run, EXAMPLES, PROBE)
+    return replace(placed, start=recipe.start) if recipe.keep_graft else placed
 
 
 def learn_base(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> Learned:
@@ -135,7 +152,7 @@ def _answers_right(task: Task, training: Recipe) -> AnswersRight:
     """Return the watch that measures the share of right answers while a base learns."""
     return AnswersRight(
         task.requests,
-        find_judge(task.judge),
+        task.judge,
         task.dataset.encoder.tokenizer,
         end=task.dataset.encoder.end,
         longest=task.dataset.longest,
@@ -161,25 +178,17 @@ def score_examples(recipe: TuneRecipe, task: Task, data: DistilledData, run: Tun
         fitting = scored_within(run.seconds("scoring", recipe), data, outputs)
         recipe = run.store(replace(recipe, scored=fitting))
         if fitting:
-            run.report(f"the graft learns from {fitting} of {len(data)} examples")
+            least = ", the fewest that train one" if fitting == FEWEST else ""
+            run.report(f"the graft learns from {fitting} of {len(data)} examples{least}")
     arrays = outputs(subset(data, recipe.share, recipe.scored), progress=run.progress)
     write_shard(folder, SCORED, arrays, _score_source(recipe, data, run))
     return Scored(recipe, DistilledData.load(folder))
 
 
 def answer_more(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> DistilledData:
-    """Let the tuned base answer evenly spaced training prompts; return scores and answers together."""
-    train = task.split.train
-    numbers = train[:: max(1, len(train) // recipe.more_answers)][: recipe.more_answers]
-    write_answers(
-        _tuned_model(recipe, task, data, run).base,
-        [task.dataset.encoder.question(task.dataset.examples.examples[number]) for number in numbers],
-        run.work / MORE,
-        {**_score_source(recipe, data, run), "asked": len(numbers)},
-        end=task.dataset.encoder.end,
-        longest=task.dataset.longest,
-        progress=run.progress,
-    )
+    """Let the tuned base answer training prompts; return scores and answers together."""
+    base, source = _tuned_model(recipe, task, data, run).base, _score_source(recipe, data, run)
+    answer_prompts(base, source, run.work / MORE, run.work / PROBE, recipe, task, run)
     return DistilledData.load(run.work / SCORED, run.work / MORE)
 
 
@@ -227,6 +236,8 @@ def _learned(
 ) -> Learned:
     template = task.dataset.encoder.template.to_json()
     seconds = run.seconds(step, recipe)
+    if run.budget is not None:
+        seconds = max(0.0, seconds - run.budget.closing(training, data))
     trained = run.train(training, checkpoint, data, template, seconds=seconds, watch=watch)
     return Learned(recipe, checkpoint, trained)
 

@@ -10,13 +10,14 @@ from hamburger_edge.errors import InputError
 from hamburger_edge.evaluation.asking import Request
 from hamburger_edge.evaluation.judges import find_judge, fitting_judge
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, write_calibration
-from hamburger_edge.models.checkpoints.facts import write_into
+from hamburger_edge.models.checkpoints.facts import put_file, write_into
 from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
 from hamburger_edge.models.training.data.batches import DistilledData, Split, split_questions
+from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.tuning.data.copied_values import copied_fields
 from hamburger_edge.tuning.data.examples import Example
 from hamburger_edge.tuning.dataset import TOKENIZER, Dataset
-from hamburger_edge.tuning.draft_index import index_answers, question_and_answer
+from hamburger_edge.tuning.draft_index import build_draft_index, question_and_answer
 from hamburger_edge.tuning.judging.baselines import Baseline, baselines
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.tune_run import TuneRun
@@ -83,8 +84,23 @@ def write_examples(task: Task, run: TuneRun) -> DistilledData:
     return DistilledData.load(run.work / EXAMPLES)
 
 
+def draft_index(task: Task, data: DistilledData) -> bytes:
+    """Return the draft index of the training answers.
+
+    Held-out answers judge the settings, so the index is fitted to the calibration part.
+    """
+
+    def pairs(numbers: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+        spans = (slice(*data.starts[number : number + 2]) for number in numbers)
+        return [question_and_answer(data.ids[span], data.roles[span]) for span in spans]
+
+    split, words = task.split, task.dataset.encoder.tokenizer.words()
+    size = task.dataset.base.config.vocab_size
+    return build_draft_index(pairs(split.train), pairs(split.calibration), size, words)
+
+
 def write_facts(
-    checkpoint: Path, task: Task, data: DistilledData, *, with_text: bool, edits_prompt: bool
+    checkpoint: Path, task: Task, data: DistilledData, index: bytes, *, with_text: bool, edits_prompt: bool
 ) -> None:
     """Write what exports and drafts take from the examples beside the weights.
 
@@ -99,14 +115,7 @@ def write_facts(
     tools = None if catalogue is None else catalogue.to_json()
     constraint = {"edits_prompt": edits_prompt or None, "copied_fields": task.copied_fields or None}
     write_into(checkpoint, tools=tools, **constraint)
-
-    def pairs(numbers: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-        spans = (slice(*data.starts[number : number + 2]) for number in numbers)
-        return [question_and_answer(data.ids[span], data.roles[span]) for span in spans]
-
-    tokenizer, size = task.dataset.encoder.tokenizer, task.dataset.base.config.vocab_size
-    # held-out answers judge the settings, so the index is fitted to the calibration part
-    index_answers(checkpoint, pairs(task.split.train), pairs(task.split.calibration), tokenizer, size)
+    put_file(checkpoint, DRAFT_INDEX, index)
 
 
 def _encoded(dataset: Dataset, examples: Sequence[Example]) -> list[WrittenConversation]:

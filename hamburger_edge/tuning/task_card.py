@@ -15,12 +15,16 @@ from hamburger_edge.tuning.tune import Tuned
 UNKNOWN = "not stated"
 
 
-def task_card(name: str, tuned: Tuned, outcome: Outcome, texts: str, *, curves: bool) -> str:
-    """Return the card's text. `texts`: about the examples that the checkpoint holds; "" if it holds none."""
+def task_card(name: str, tuned: Tuned, outcome: Outcome, texts: str, curves_caption: str) -> str:
+    """Return the card's text.
+
+    texts           about the examples that the checkpoint holds; "" if it holds none
+    curves_caption  of its `curves.png`; "" if it has none
+    """
     recipe, recommendation = tuned.recipe, outcome.found
     manifest = read_manifest(tuned.checkpoint / MANIFEST)
     licences = {part: manifest.license.get(part) or UNKNOWN for part in ("base", "graft")}
-    picture = f"\n![The base's training: share of right answers and losses over its steps]({CURVES})\n"
+    picture = f"\n![{curves_caption}]({CURVES})\n" if curves_caption else ""
     return f"""{_front_matter(licences)}
 # {name}
 
@@ -46,7 +50,7 @@ It was asked {recommendation.prompts} prompts that nothing was trained on: whole
 {outcome.markdown()}
 
 Recommended: {recommendation.verdict}. `run`, `chat` and `load` use that by default.
-{picture if curves else ""}
+{picture}
 {outcome.certainty_markdown}
 
 ## Data
@@ -82,6 +86,8 @@ def _data(tuned: Tuned) -> str:
     examples, split = task.dataset.examples, task.split
     source = "written by a command" if is_command(recipe.examples) else f"`{Path(recipe.examples).name}`"
     judging = f"{len(split.held_out)}, by a hash of the prompt"
+    if task.dataset.calibration_judges(split):
+        judging += f", and the {len(split.calibration)} that calibrate"
     if recipe.held_out:
         judging = f"{len(task.requests)} of `{Path(recipe.held_out).name}`"
     rows = [

@@ -32,7 +32,7 @@ from hamburger_edge.tuning.stages import (
     plan,
     score_examples,
 )
-from hamburger_edge.tuning.task import Task, read_task, write_examples, write_facts
+from hamburger_edge.tuning.task import Task, draft_index, read_task, write_examples, write_facts
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.tune_run import TuneRun
 
@@ -53,6 +53,7 @@ def tune(recipe: TuneRecipe, run: TuneRun) -> Tuned:
     scores = ", ".join(f"{line.name} {100 * line.score:.1f}%" for line in task.baselines(task.requests))
     # every input is read and fits: from here on there is a run that the same command continues
     data = write_examples(task, run)
+    index = draft_index(task, data)  # before the plan, which divides the time that is left
     recipe = plan(recipe, task, data, run)
     run.report(f"{len(task.requests)} held-out examples; right without a model: {scores}")
     trainings = _learn(recipe, task, data, run)
@@ -64,7 +65,7 @@ def tune(recipe: TuneRecipe, run: TuneRun) -> Tuned:
         )
     recipe, checkpoint = trainings[-1].recipe, trainings[-1].checkpoint
     texts, edits = recipe.calibration_text, recipe.edits_prompt
-    write_facts(checkpoint, task, data, with_text=texts, edits_prompt=edits)
+    write_facts(checkpoint, task, data, index, with_text=texts, edits_prompt=edits)
     return Tuned(recipe, task, checkpoint)
 
 

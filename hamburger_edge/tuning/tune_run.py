@@ -86,5 +86,6 @@ def steps_from(step: str, recipe: TuneRecipe) -> list[str]:
     """Return this step and the steps after it."""
     if recipe.keep_graft:
         return [step]
-    steps = ["tuning", "scoring", "graft", *(["reading"] if recipe.read else [])]
+    answering, reading = ["answering"] * bool(recipe.more_answers), ["reading"] * bool(recipe.read)
+    steps = ["tuning", "scoring", *answering, "graft", *reading]
     return steps[steps.index(step) :]

@@ -31,6 +31,14 @@ class BatchCache:
         self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in base.layers]
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
 
+    def keep_rows(self, rows: list[int]) -> None:
+        """Drop all other rows."""
+        index = torch.tensor(rows, dtype=torch.long, device=self.lengths.device)
+        for layer in range(len(self.keys)):  # one after another, to hold little twice
+            self.keys[layer] = self.keys[layer][index]
+            self.values[layer] = self.values[layer][index]
+        self.lengths = self.lengths[index]
+
 
 class BatchStep:
     """Attention of one new token per row over that row's entries (see `llama.Attend`)."""
@@ -104,12 +112,7 @@ class BatchGenerator:
     @torch.inference_mode()
     def keep_rows(self, rows: list[int]) -> None:
         """Drop all other rows, if no more conversation will start."""
-        index = torch.tensor(rows, dtype=torch.long, device=self.head.device)
-        cache = self.cache
-        for layer in range(len(cache.keys)):  # one after another, to hold little twice
-            cache.keys[layer] = cache.keys[layer][index]
-            cache.values[layer] = cache.values[layer][index]
-        cache.lengths = cache.lengths[index]
+        self.cache.keep_rows(rows)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor) -> Tensor:

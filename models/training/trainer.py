@@ -124,7 +124,7 @@ class Trainer:
                 and not processes.divides
                 and (ends or clock.now >= self.look_at)
             ):
-                self._look(self.watch, stage, run.model)
+                clock.limit.reserve(self._look(self.watch, stage, run.model))
             stops = processes.any(clock.now > self.deadline)
             due = processes.any(clock.save_is_due(self.recipe.save_minutes) and not run.faults)
             if due or stops or ends:
@@ -256,7 +256,8 @@ class Trainer:
         loss = sum(means.get(name, 0.0) for name in ("first_loss", "micro_loss"))
         return run.best.look(loss)
 
-    def _look(self, watch: Watch, stage: Stage, model: Hamburger) -> None:
+    def _look(self, watch: Watch, stage: Stage, model: Hamburger) -> float:
+        """Measure the model by its watch, and return the seconds that this took."""
         began = time.monotonic()
         self.answers = means = watch(model)
         told = "  ".join(f"{name} {mean:.3f}" for name, mean in means.items())
@@ -264,6 +265,7 @@ class Trainer:
         self._log("answers", stage, means)
         took = time.monotonic() - began
         self.look_at = time.monotonic() + max(LOOK_SECONDS, took / LOOK_SHARE)
+        return took
 
     def _pace(self, stage: Stage, run: StageRun, results: dict[str, Any]) -> str:
         """Return slots a second. Where the base learns, add its products' share of the machine's peak."""

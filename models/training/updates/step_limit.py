@@ -14,7 +14,12 @@ class StepLimit:
 
     def __init__(self, planned: int, seconds: float = math.inf, clock: Callable[[], float] = monotonic):
         self.planned, self.clock = planned, clock
-        self.ends = clock() + seconds
+        self.ends, self.reserved = clock() + seconds, 0.0
+
+    def reserve(self, seconds: float) -> None:
+        """Keep so many seconds for the look at the model that ends the stage."""
+        self.ends += self.reserved - seconds
+        self.reserved = seconds
 
     def after(self, done: int, pace: float) -> int:
         """Return the stage's number of steps after `done` of them, at `pace` seconds a step."""

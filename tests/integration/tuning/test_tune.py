@@ -20,7 +20,12 @@ from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.tuning.data.examples import read_examples
+from hamburger_edge.tuning.planning import Budget
+from hamburger_edge.tuning.stages import plan
+from hamburger_edge.tuning.task import read_task
+from hamburger_edge.tuning.task import write_examples as write_task_examples
 from hamburger_edge.tuning.tune_recipe import read_tune_recipe, write_tune_recipe
+from hamburger_edge.tuning.tune_run import TuneRun
 
 pytestmark = pytest.mark.slow
 
@@ -175,6 +180,16 @@ def test_second_run_trains_nothing(task: Path, capsys: pytest.CaptureFixture[str
     assert (task / "made" / "graft.safetensors").stat().st_mtime_ns >= weights
 
 
+def test_run_of_a_given_recipe_reserves_time_for_its_export(task: Path, tmp_path: Path) -> None:
+    """Only trainings without a recipe were timed: a continued run took longer by its export."""
+    recipe, budget = read_tune_recipe(task / "recipe.toml"), Budget(50)
+    run = TuneRun(tmp_path, budget, report=lambda line: None)
+    toy_task = read_task(recipe, run)
+    data = write_task_examples(toy_task, run)
+    plan(recipe, toy_task, data, run)
+    assert budget.export > 0
+
+
 def test_tuned_model_learns_more_examples(
     task: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,6 +218,9 @@ def test_tuned_model_learns_more_examples(
         if not tensor.equal(before.model.state_dict()[name])
     }
     assert changed == {"base", "embedder", "micro", "stop_head", "stop_evidence"}
+    curves = (tmp_path / "more" / "curves.png").read_bytes()
+    assert curves == (tmp_path / "more.work" / "reading" / "curves.png").read_bytes()
+    assert "![The training of base and graft: share" in (tmp_path / "more" / "README.md").read_text()
     other = [*map(str, ("tune", examples, "-o", tmp_path / "other", "--continue", task / "made"))]
     assert main([*other, "--layers", "2"]) == 1
     assert f"--layers: --continue takes that from {task / 'made'}: leave it out" in capsys.readouterr().err

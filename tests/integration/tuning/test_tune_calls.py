@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,9 +94,11 @@ def test_tuned_model_has_the_tools_and_its_report_their_scores(
     assert [tool["name"] for tool in report["tools"]] == ["On", "Off", "Dim", "no call"]
     assert report["tools"][0]["examples"] > 40
     assert {"functions", "arguments"} == set(report["plain"]["figures"])
-    assert (
-        "| tool | examples | held out | right function | right arguments | right call |"
-        in (made / "README.md").read_text()
+    card = (made / "README.md").read_text()
+    assert "| tool | examples | held out | right function | right arguments | right call |" in card
+    # fewer than 50 prompts are held out: those of the calibration part judge, too
+    assert re.search(
+        r"\| held out, judging \| \d+, by a hash of the prompt, and the \d+ that calibrate \|", card
     )
     catalogue = read_catalogue(TOOLS)
     with load(tmp_path / "made.bundle", threads=1) as model:

@@ -103,19 +103,23 @@ def test_default_recipe_depends_on_the_examples_and_the_time_limit(
     (tmp_path / "held.jsonl").write_text("\n".join((task / "held_out.jsonl").read_text().splitlines()[:60]))
     options = [str(task / "examples.jsonl"), "--base", str(task / "base"), "-o", str(tmp_path / "made")]
     more = ["--minutes", "0.001", "--held-out", str(tmp_path / "held.jsonl"), "--precision", "int8"]
+    more += ["--more-answers", "150"]
     assert main([*COMMAND, *options, *more]) == 0
     printed = capsys.readouterr()
+    assert "the tuned base answers 100 of 150 prompts, from which the graft learns, too" in printed.err
+    assert main([*COMMAND, *options, *more]) == 0
+    assert "nothing is left to train" in capsys.readouterr().err
     assert "learning to answer ..." in printed.err
     for figure in ("first_kl", "micro_agree", "calibrated", "slots/s"):  # metrics.jsonl stores them
         assert figure not in printed.err
     assert "first_kl" in (tmp_path / "made.work" / "tuning" / "metrics.jsonl").read_text()
-    assert "these scores are noise, since one answer is 2.5 points" in printed.out
+    assert "these scores are noise, since one answer is 10.0 points" in printed.out
     rows = (tmp_path / "made.work" / "wrong.jsonl").read_text().splitlines()
-    assert f"wrong answers: {len(rows)} of 40, the first 10" in printed.out
-    assert "next: rules would do: nearest example alone scores 97.5" in printed.out
+    assert f"wrong answers: {len(rows)} of 10" in printed.out
+    assert "next: rules would do: nearest example alone scores 100.0" in printed.out
     assert "0.001 minutes: 1 steps of the base (0." in printed.err
     assert "too short to be useful, give --minutes " in printed.err
-    assert "40 of 60 held-out examples are evaluated in the time that is left" in printed.err
+    assert "10 of 60 held-out examples, the fewest, are evaluated in the time that is left" in printed.err
     chosen = read_tune_recipe(tmp_path / "made.work" / "recipe.toml")
     assert chosen.tuning is not None
     assert chosen.graft is not None

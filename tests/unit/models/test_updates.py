@@ -171,6 +171,16 @@ def test_stage_makes_the_steps_that_fit_its_seconds(case: str) -> None:
     assert found == expected
 
 
+def test_stage_keeps_time_for_the_look_at_its_end() -> None:
+    """The share of right answers is measured once more after the last step: a run took that time too long."""
+    limit = StepLimit(100, 105.0, lambda: 0.0)
+    assert limit.after(1, 2.0) == 51
+    limit.reserve(63.0)
+    assert limit.after(1, 2.0) == 21
+    limit.reserve(21.0)  # the model learned to end its answers
+    assert limit.after(1, 2.0) == 41
+
+
 def test_stage_ends_after_its_seconds(tmp_path: Path) -> None:
     """Judged and saved, so that the next one follows."""
     trainer = toy_trainer(tmp_path / "run", SHORT)

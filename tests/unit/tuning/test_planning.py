@@ -13,9 +13,10 @@ from helpers.toys.training_data_files import DataFiles, ladders
 
 from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
+from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.tuning import planning, shape
-from hamburger_edge.tuning.planning import Budget, Pace, steps_per_epoch
+from hamburger_edge.tuning.planning import Budget, Pace, scored_within, steps_per_epoch
 from hamburger_edge.tuning.shape import draft_vocab_size, graft_recipe, tuning_recipe
 from hamburger_edge.tuning.tune_run import TuneRun
 
@@ -116,7 +117,7 @@ def test_epochs_fit_time_and_recipe(budget: Budget, seconds: float, epochs: floa
 def test_steps_per_epoch_depend_on_the_entropies_of_the_answers(budget: Budget) -> None:
     """A probe on examples without entropies, which merge most, had promised too many epochs."""
     doubtful = replace(DATA, entropies=np.full_like(DATA.entropies, 5.0))
-    recipe = replace(graft_recipe(DATA, BASE, TUNING), rows=1, row_slots=16, held_out=0.05)
+    recipe = replace(graft_recipe(DATA, BASE, TUNING), rows=1, row_slots=16, held_out=0.05, calibrate=False)
     few, many = (steps_per_epoch(recipe, data, BASE.vocab_size) for data in (DATA, doubtful))
     assert few < many
     budget.paces["graft"] = Pace(step=100.0, slots=16, steps_per_token=few / len(DATA.ids))
@@ -141,6 +142,45 @@ def test_plan_reports_epochs_and_warns(budget: Budget) -> None:
     longer = Budget(int(line.rsplit(" ", 1)[1]))
     longer.export = budget.export
     assert "too short" not in plan(longer, 10.0, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "examples"),
+    [(100.0, 75), (30.0, 50), (1e9, 0)],
+    ids=["those for which the probe leaves time", "at least 50", "all"],
+)
+def test_scored_examples_fit_their_seconds(
+    seconds: float, examples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One takes a second. At least 500 were scored once, however long they took."""
+    clock = [1000.0]
+    monkeypatch.setattr(planning, "now", lambda: clock[0])
+
+    def score(part: DistilledData) -> None:
+        clock[0] += len(part)
+
+    assert scored_within(seconds, ladders(200), score) == examples
+    assert clock[0] == 1025
+
+
+def test_evaluated_prompts_fit_the_time_that_is_left(budget: Budget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the ten minutes two in a hundred are for pictures and copies. At least 40 prompts were evaluated."""
+    assert budget.prompts(answer_seconds=7.0, answers=6.0) == 14
+    monkeypatch.setattr(planning, "now", lambda: 5000.0)
+    assert budget.prompts(answer_seconds=7.0, answers=6.0) == 10
+
+
+def test_training_leaves_time_to_calibrate_its_stop_head(budget: Budget) -> None:
+    """The calibration part is read once, the held-out part twice, a token in a third of its training time."""
+    recipe = replace(graft_recipe(DATA, BASE, TUNING), held_out=0.2)
+    budget.paces["graft"] = Pace(step=6.0, slots=12, steps_per_token=1.0)
+    split, tokens = DATA.split(0.2), np.diff(DATA.starts)
+    read = tokens[split.calibration].sum() + 2 * tokens[split.held_out].sum()
+    assert budget.closing(recipe, DATA) == pytest.approx(0.5 / 3 * read)
+    [stage] = budget.fitted(recipe, DATA, ["graft"], per_epoch=1e3).stages
+    assert stage.epochs * 1e3 * 6.0 + budget.closing(recipe, DATA) == pytest.approx(480)
+    assert budget.closing(TUNING, DATA) == 0  # no stop head
+    assert Budget(10).closing(recipe, DATA) == 0  # no pace was measured
 
 
 def test_progress_shows_activity_remaining_time_and_correct_answers(tmp_path: Path) -> None:
