@@ -25,6 +25,10 @@ PROMPTS = {
         "We had a long wait at the airport, but the flihgt was fine and there hotel is lovely.",
         "can you come to the meeting tomorow, I want to show you the new plan for the garden",
     ),
+    "home-commands": (
+        "could somebody kill the lights in the kitchen",
+        "put oat milk on my shopping list and start a timer for 12 minutes",
+    ),
     "smollm2-135m": ("Why is the sky blue?", "Write a Python function that reverses a string."),
     "tiny": ("Count from 3 to 12.", "List four animals.", "What is 7 plus 8?"),
 }
