@@ -19,7 +19,7 @@ def git(*words: str) -> str:
 
 def test_tracked_files_are_small() -> None:
     tracked = [file for file in git("ls-files").splitlines() if (ROOT / file).is_file()]
-    assert sum((ROOT / file).stat().st_size for file in tracked) < 80 << 20  # most of it is models/zoo
+    assert sum((ROOT / file).stat().st_size for file in tracked) < 104 << 20  # most of it is models/zoo
     heavy = {Path(file).name for file in tracked if file.endswith((".pt", ".ckpt", ".bin", ".pkl"))}
     assert heavy <= {"stored.bin", "draft_index.bin"}  # of models/zoo
     code = [file for file in tracked if file.endswith((".py", ".js", ".mjs"))]

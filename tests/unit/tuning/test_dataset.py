@@ -34,7 +34,7 @@ from hamburger_edge.tuning.data.encoding import Encoder
 from hamburger_edge.tuning.data.examples import Example, Examples, Turn
 from hamburger_edge.tuning.dataset import Dataset
 from hamburger_edge.tuning.draft_index import index_examples
-from hamburger_edge.tuning.task import read_task, write_examples, write_facts
+from hamburger_edge.tuning.task import draft_index, read_task, write_examples, write_facts
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.tune_run import TuneRun
 
@@ -156,7 +156,8 @@ def facts(tmp_path: Path, examples: str, **choices: Any) -> Path:
     checkpoint.mkdir(exist_ok=True)
     (checkpoint / "hamburger.json").write_text("{}")
     texts, edits = recipe.calibration_text, recipe.edits_prompt
-    write_facts(checkpoint, task, write_examples(task, run), with_text=texts, edits_prompt=edits)
+    data = write_examples(task, run)
+    write_facts(checkpoint, task, data, draft_index(task, data), with_text=texts, edits_prompt=edits)
     return checkpoint
 
 
