@@ -129,7 +129,7 @@ def _requests_in_time(tuned: Tuned, run: TuneRun, model: Model) -> list[Request]
     answers += 3 if tuned.recipe.off_topic else 2  # for the certainty
     count = budget.prompts(answer_seconds, answers)
     if count < len(requests):
-        least = ", the fewest" if count == FEWEST_PROMPTS else ""
+        least = ", the fewest," if count == FEWEST_PROMPTS else ""
         run.report(
             f"{count} of {len(requests)} held-out examples{least} are evaluated in the time that is left"
         )
