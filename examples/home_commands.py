@@ -2,7 +2,7 @@
 
     python examples/home_commands.py BUNDLE HOME.json "could somebody kill the lights in the kitchen"
 
-BUNDLE is a model of home commands. HOME.json lists the names in the home, as Home Assistant has them:
+BUNDLE is home-commands, or a model of your own. HOME.json lists the home's names, as Home Assistant has them:
 {"area": ["kitchen"], "floor": ["upstairs"], "name": {"light": ["desk lamp"], "media_player": ["TV"]}}.
 Needs  pip install hassil==3.12.1 home-assistant-intents==2026.10.27 .
 """

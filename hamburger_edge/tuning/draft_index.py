@@ -169,21 +169,9 @@ def index_examples(
     pairs = [question_and_answer(np.array(text.ids), np.array(text.roles)) for text in written]
     split = split_questions((question for question, _ in pairs), share)
     learned, others = ([pairs[number] for number in part] for part in (split.train, split.calibration))
-    return index_answers(checkpoint, learned, others, tokenizer, config.base.vocab_size, least)
-
-
-def index_answers(
-    checkpoint: Path,
-    learned: Iterable[Pair],
-    others: Iterable[Pair],
-    tokenizer: Tokenizer,
-    vocab_size: int,
-    least: int = LEAST_ANSWERS,
-) -> DraftIndex:
-    """Give a checkpoint an index of these answers: see `build_draft_index`."""
-    data = build_draft_index(learned, others, vocab_size, tokenizer.words(), least)
+    data = build_draft_index(learned, others, config.base.vocab_size, tokenizer.words(), least)
     put_file(checkpoint, DRAFT_INDEX, data)
-    return DraftIndex(data, vocab_size)
+    return DraftIndex(data, config.base.vocab_size)
 
 
 def question_and_answer(ids: npt.NDArray[Any], roles: npt.NDArray[Any]) -> tuple[list[int], list[int]]:

@@ -14,7 +14,6 @@ from hamburger_edge.tuning.outcome import Outcome
 from hamburger_edge.tuning.run_certainty import write_picture
 from hamburger_edge.tuning.task_card import task_card
 from hamburger_edge.tuning.tune import Tuned
-from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.tune_run import TuneRun
 from hamburger_edge.tuning.wrong_answers import next_step
 
@@ -48,9 +47,8 @@ def bundle_beside(output: Path) -> Path:
 def publish_run(tuned: Tuned, run: TuneRun, outcome: Outcome, output: Path) -> Published:
     """Copy the checkpoint, with its card and pictures, and the evaluated bundle out of the working folder."""
     recipe, texts = tuned.recipe, _texts(tuned)
-    training = main_training(recipe)
-    curves = run.work / training / CURVES  # matplotlib may have failed to draw it
-    caption = CAPTIONS[training] if curves.exists() else ""
+    curves = run.work / recipe.main_training / CURVES  # matplotlib may have failed to draw it
+    caption = CAPTIONS[recipe.main_training] if curves.exists() else ""
     card = task_card(output.absolute().name, tuned, outcome, texts, caption)
     checkpoint = copy_checkpoint(tuned.checkpoint, output, card=card)
     if curves.exists():
@@ -61,13 +59,6 @@ def publish_run(tuned: Tuned, run: TuneRun, outcome: Outcome, output: Path) -> P
     epochs = recipe.tuning.stages[0].epochs if recipe.tune_base and recipe.tuning else None
     advice = next_step(outcome.plain, outcome.baselines, outcome.wrong, epochs)
     return Published(checkpoint, bundle, run.work / WRONG, advice, texts)
-
-
-def main_training(recipe: TuneRecipe) -> str:
-    """Return the training whose curves belong to the card: that of the base, if the base learns."""
-    if recipe.keep_graft:
-        return "reading"
-    return "tuning" if recipe.tune_base else "graft"
 
 
 def _texts(tuned: Tuned) -> str:

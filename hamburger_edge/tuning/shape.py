@@ -27,9 +27,7 @@ LONGEST = 8  # tokens per group
 EPOCHS = 2.0
 # minimum steps of base, graft, and both continued: small data sets get more epochs, up to MOST_EPOCHS
 BASE_STEPS, GRAFT_STEPS, CONTINUED_STEPS, MOST_EPOCHS = 900, 150, 300, 10.0
-START_SHARE = (
-    0.25  # of the continued weights in the mean: with less the model forgets, with more it learns less
-)
+START_SHARE = 0.25  # of the continued weights in the final mean: the less, the more it forgets
 DRAFT_VOCABS = (512, 1024, 2048, 4096, 8192)
 COVERED = 0.98  # share of the answers' tokens that the draft vocabulary covers
 LONG_GROUPS = 1.15  # groups of 8 are used from this ratio of tokens per group, against groups of 4
@@ -135,8 +133,8 @@ def reading_recipe(tuning: Recipe | None, graft: Recipe) -> Recipe:
 def continuing_recipe(start: str, data: DistilledData) -> Recipe:
     """Return the recipe that continues base and graft of a task's checkpoint on more examples.
 
-    A third of the examples is cut into groups at random, so that the base still reads merged text. The mean
-    of the weights before and after forgets less of what the new examples lack.
+    A third of the examples is cut into groups at random, so that the base still reads merged text. A part of
+    the old weights stays in the final mean, so that the model forgets less.
     """
     config = read_manifest(resolve(start) / MANIFEST).config
     slots = row_slots(data, config.base.context_length)

@@ -119,8 +119,8 @@ def _open_trainings(recipe: TuneRecipe, task: Task, data: DistilledData, run: Tu
 
 
 def _given_training(recipe: TuneRecipe, run: TuneRun) -> Recipe:
-    """Return the first training of a recipe that leaves none open."""
-    training = recipe.reading if recipe.keep_graft else recipe.tuning if recipe.tune_base else recipe.graft
+    """Return the main training of a recipe that leaves none open."""
+    training: Recipe | None = getattr(recipe, recipe.main_training)
     assert training is not None
     placed = _placed(recipe, training, run, EXAMPLES, PROBE)
     return replace(placed, start=recipe.start) if recipe.keep_graft else placed

@@ -54,6 +54,13 @@ class TuneRecipe:
     graft: Recipe | None = None  # None: chosen from the scored answers
     reading: Recipe | None = None  # of base and graft, on the graft's groups; None: from the other two
 
+    @property
+    def main_training(self) -> Literal["tuning", "graft", "reading"]:
+        """The training that decides which answers are right: that of the base, if the base learns."""
+        if self.keep_graft:
+            return "reading"
+        return "tuning" if self.tune_base else "graft"
+
     def __post_init__(self) -> None:
         number_in("recipe.right", self.right, 0, 100, above=True)
         if not 0 < self.share < 0.5:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers.home_tools import STRING, function
+from helpers.toys import toy_tuning
 from helpers.toys.toy_tasks import write_base
 
 from hamburger_edge import load
@@ -17,44 +18,15 @@ from hamburger_edge.calls.catalogue import read_catalogue
 from hamburger_edge.calls.compact_form import checked_calls
 from hamburger_edge.cli.main import main
 from hamburger_edge.evaluation.asking import EvaluationPlan
-from hamburger_edge.models.training.data.batches import Cuts
-from hamburger_edge.models.training.objective import LossWeights
-from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
 from hamburger_edge.tuning.tune_recipe import TuneRecipe, write_tune_recipe
 
 pytestmark = pytest.mark.slow
 
 TOOLS = [function("On", ("area",), area=STRING), function("Off", ("area",), area=STRING), function("Dim")]
-SHAPE = Shape(taps=(0,), micro_layers=1, merger_heads=4, max_group_tokens=4, initialise="random")
-GRAFTED = Stage(
-    name="graft",
-    learns=("embedder", "base", "micro", "stop_head"),
-    epochs=1.0,
-    learning_rate=5e-3,
-    base_learning_rate=5e-3,
-    lora_rank=8,
-    cuts=Cuts(entropy=0.4, random=0.3, low=(2.0,), ratio=(0.9,)),
-    loss=LossWeights(features=0.5, micro_every=2),
-)
-TUNED = Stage(
-    name="tuning",
-    learns=("base",),
-    epochs=1.0,
-    learning_rate=5e-3,
-    base_learning_rate=5e-3,
-    lora_rank=8,
-    loss=LossWeights(micro=0.0, hard=0.0),
-)
-GRAFT = Recipe(
-    base="",
-    data="",
-    out="",
-    shape=SHAPE,
-    stages=(GRAFTED,),
-    row_slots=128,
-    precision="fp32",
-    judge_batches=1,
-)
+SHAPE = replace(toy_tuning.SHAPE, max_group_tokens=4, merge_residual="mean")
+GRAFTED = replace(toy_tuning.GRAFTED, epochs=1.0, base_learning_rate=5e-3)
+TUNED = replace(toy_tuning.TUNED, epochs=1.0, learning_rate=5e-3)
+GRAFT = replace(toy_tuning.GRAFT, shape=SHAPE, stages=(GRAFTED,))
 TUNING = replace(GRAFT, shape=replace(SHAPE, taps=(), max_group_tokens=2), stages=(TUNED,), calibrate=False)
 
 
@@ -87,7 +59,7 @@ def test_tuned_model_has_the_tools_and_its_report_their_scores(
     )
     write_tune_recipe(tmp_path / "recipe.toml", recipe)
     made, figures = tmp_path / "made", tmp_path / "figures.json"
-    command = ["tune", "--threads", "1", "--recipe", str(tmp_path / "recipe.toml"), "-o", str(made)]
+    command = [*toy_tuning.COMMAND, "--recipe", str(tmp_path / "recipe.toml"), "-o", str(made)]
     assert main([*command, "--report", str(figures)]) == 0
     assert "fewer than 20 examples: Dim (0): write more of these" in capsys.readouterr().out
     report = json.loads(figures.read_text())
