@@ -210,7 +210,7 @@ class Manifest:
     recommended: Recommended | None = None  # default mode and confidence
     certainty: Certainty | None = None  # coefficients of an answer's certainty; null: not measured
     edits_prompt: bool = False  # answers are corrected prompts, constrained by structured/edits.py
-    copied_fields: tuple[str, ...] = ()  # of JSON answers, constrained by structured/copied_fields.py
+    copied_fields: tuple[str, ...] = ()  # of JSON answers or calls: their strings are spans of the prompt
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps of the graphs
     tools: tuple[dict[str, Any], ...] = ()  # functions that answers call, in OpenAI's form; see calls/
 

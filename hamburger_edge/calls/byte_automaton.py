@@ -37,6 +37,7 @@ class Builder:
     def __init__(self) -> None:
         self.edges: list[list[tuple[int, int, int]]] = []  # of each node: first byte, last byte, next node
         self.skips: list[list[int]] = []  # of each node: nodes that it reaches without a byte
+        self.copying: dict[int, str] = {}  # nodes of a text that copies the prompt -> marks that may end it
 
     def node(self) -> int:
         self.edges.append([])
@@ -63,22 +64,36 @@ class Builder:
             self.skip(end, joined)
         return joined
 
-    def text(self, start: int, excluded: str, escapes: str) -> int:
-        """Any text without control characters; excluded characters only as escapes, after a backslash."""
+    def text(
+        self, start: int, excluded: str, escapes: str, first: str = "", copied: str | None = None
+    ) -> int:
+        """Any text without control characters; excluded characters only as escapes, after a backslash.
+
+        The characters `first` are excluded at the beginning alone. `copied` are the marks that may end a text
+        that copies the prompt.
+        """
         loop = self.node()
-        self.skip(start, loop)
+        begin = self.node() if first else loop
+        self.skip(start, begin)
+        self._character(loop, loop, excluded, escapes)
+        if first:
+            self._character(begin, loop, excluded + first, escapes)
+        if copied is not None:
+            self.copying |= dict.fromkeys(range(loop, len(self.edges)), copied)
+        return self.either([begin, loop]) if first else loop
+
+    def _character(self, start: int, end: int, excluded: str, escapes: str) -> None:
         for byte in range(0x20, 0x7F):
             if chr(byte) not in excluded:
-                self.byte(loop, byte, byte, loop)
+                self.byte(start, byte, byte, end)
         for sequence in _SEQUENCES:
-            node = loop
+            node = start
             for low, high in sequence[:-1]:
                 node = self.byte(node, low, high)
-            self.byte(node, *sequence[-1], loop)
-        backslash = self.byte(loop, 0x5C, 0x5C)
+            self.byte(node, *sequence[-1], end)
+        backslash = self.byte(start, 0x5C, 0x5C)
         for letter in escapes:
-            self.byte(backslash, ord(letter), ord(letter), loop)
-        return loop
+            self.byte(backslash, ord(letter), ord(letter), end)
 
     def digits(self, start: int, count: int) -> int:
         for _ in range(count):
@@ -117,12 +132,14 @@ class States:
 
     def __init__(self, builder: Builder, start: int, end: int) -> None:
         self._edges, self._skips, self._end = builder.edges, builder.skips, end
+        self._copying = builder.copying
         self._distances = self._all_distances()
         self._numbers: dict[frozenset[int], int] = {frozenset(): 0}
         self._nodes: list[frozenset[int]] = [frozenset()]
         self._table = np.zeros((64, 256), np.int32)
         self._known = [True]
         self._distance = [NEVER]
+        self._marks: list[str | None] = [None]
         self.start = self._number({start})
 
     @property
@@ -134,6 +151,10 @@ class States:
 
     def distances(self) -> Ints:
         return np.array(self._distance, np.int32)
+
+    def copying(self, state: int) -> str | None:
+        """Return the marks that may end the copied text here; None: outside of such a text."""
+        return self._marks[state]
 
     def complete(self, state: int) -> bool:
         return self._distance[state] == 0
@@ -189,6 +210,7 @@ class States:
             self._nodes.append(key)
             self._known.append(False)
             self._distance.append(min(self._distances[node] for node in key))
+            self._marks.append(next((self._copying[node] for node in key if node in self._copying), None))
             if len(self._nodes) > len(self._table):
                 self._table = np.concatenate([self._table, np.zeros_like(self._table)])
         return self._numbers[key]

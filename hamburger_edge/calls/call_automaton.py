@@ -96,7 +96,8 @@ def _item(builder: Builder, start: int, parameter: Parameter, ends: str) -> int:
     if parameter.kind == "string":
         # an item that begins with "[" has a backslash before it, and none has one inside
         first = "[" if ITEMS in ends else ""
-        return builder.text(start, f"\\{ends}", f"\\{ends}{first}{''.join(CONTROLS.values())}")
+        escapes = f"\\{ends}{first}{''.join(CONTROLS.values())}"
+        return builder.text(start, f"\\{ends}", escapes, first, copied=ends if parameter.copied else None)
     return _number(builder, start, parameter)
 
 

@@ -1,21 +1,24 @@
 """Decoding along a catalogue: the tokens that may come next in an answer of calls.
 
-A token is forced if the catalogue allows no other text. Near the token limit only those tokens are allowed
-from which the answer can still be completed, so no answer is cut inside a call.
+A token is forced if the catalogue allows no other text. The strings of copied fields are spans of the prompt.
+Near the token limit only those tokens are allowed from which the answer can still be completed, so no answer
+is cut inside a call or a copied string.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
 from hamburger_edge.calls.byte_automaton import ByteVocabulary, States
 from hamburger_edge.calls.call_automaton import call_states
 from hamburger_edge.calls.catalogue import CallLimits, Catalogue
+from hamburger_edge.calls.compact_form import spelling
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.constraint import Bools, Constraint
+from hamburger_edge.support.spans import Spans, texts_of
 
 OVER = -1  # the state after the end token
 MOST_MASKS = 512  # kept in memory, one byte per token each
@@ -31,8 +34,9 @@ class CallGrammars:
         encode: Callable[[str], list[int]],
         vocab_size: int,
         eos_ids: Sequence[int],
+        copied_fields: Collection[str] = (),
     ) -> None:
-        self.catalogue = catalogue
+        self.catalogue, self._copying = catalogue, catalogue.copying(copied_fields)
         self._token_bytes, self._encode = token_bytes, encode
         self._vocab_size, self._eos_ids = vocab_size, tuple(eos_ids)
         self._vocabulary: ByteVocabulary | None = None  # made for the first answer
@@ -46,7 +50,7 @@ class CallGrammars:
                     [self._token_bytes(token) for token in range(self._vocab_size)]
                 )
             if self._newest is None or self._newest[0] != limits:
-                states = call_states(self.catalogue.limited(limits), limits)
+                states = call_states(self._copying.limited(limits), limits)
                 compiled = CompiledCalls(states, self._vocabulary, self._encode, self._eos_ids)
                 self._newest = limits, compiled
             return CallGrammar(self._newest[1], max_tokens)
@@ -121,8 +125,12 @@ class CallGrammar(Constraint):
         self._max_tokens = max_tokens
         self._state = self._states.start
         self._run: tuple[int, ...] = ()  # forced tokens from here on; (): not computed, or there is a choice
-        self._history: list[tuple[int, tuple[int, ...]]] = []  # state and run before each consumed token
+        self._copied: bytes | None = b""  # copied string so far; None: free, a refused token was consumed
+        # state, run and copied string before each consumed token
+        self._history: list[tuple[int, tuple[int, ...], bytes | None]] = []
         self._last = max_tokens  # number of tokens at which the answer ends
+        self._texts: tuple[bytes, ...] = ()  # of the prompt
+        self._spans: dict[str, Spans] = {}  # marks that may end a string -> spans in its spelling
 
     @property
     def forced(self) -> int | None:
@@ -145,33 +153,66 @@ class CallGrammar(Constraint):
         """Return a mask [vocab] of the tokens that may come next."""
         if self._state == OVER:
             return np.zeros(self._compiled.vocabulary.size, np.bool_)
-        left = self._last - len(self._history)
-        if left > self._states.longest_distance + 1:
+        if self._left > self._states.longest_distance + 1:
             return self._compiled.allowed(self._state)
-        return self._compiled.allowed_within(self._state, left)
+        return self._compiled.allowed_within(self._state, self._left)
+
+    def allows(self, token: int) -> bool:
+        return super().allows(token) and (self._copied is None or self._copied_after(token) is not None)
 
     def consume(self, token: int) -> None:
         run = self._run[1:] if token == self.forced else ()
-        self._history.append((self._state, self._run))
+        copied = None if self._copied is None else self._copied_after(token)
+        self._history.append((self._state, self._run, self._copied))
         if token in self._compiled.eos_ids:
             self._state = OVER if self.complete else 0
         else:
             piece = self._compiled.vocabulary.pieces[token]
             self._state = self._states.follow(self._state, piece) if piece and self._state > 0 else 0
-        self._run = run
+        self._run, self._copied = run, copied
         if self._state == 0:
             raise InputError("the catalogue allows no answer that goes on from here: begin a new answer")
 
     def rewind(self, tokens: int) -> None:
         """Take back the last tokens."""
         if tokens:
-            self._state, self._run = self._history[-tokens]
+            self._state, self._run, self._copied = self._history[-tokens]
             del self._history[-tokens:]
 
     def begin(self, prompt: Sequence[int], answer: Sequence[int] = ()) -> None:
         """Return to the beginning of an answer, then consume its tokens."""
-        self._state, self._run = self._states.start, ()
+        self._state, self._run, self._copied = self._states.start, (), b""
         self._history.clear()
+        self._texts = tuple(texts_of(prompt, self._compiled.vocabulary.pieces.__getitem__))
+        self._spans.clear()
         self._last = len(answer) + self._max_tokens
         for token in answer:
             self.consume(token)
+
+    @property
+    def _left(self) -> int:
+        """Return the number of tokens that the answer may still have."""
+        return self._last - len(self._history)
+
+    def _copied_after(self, token: int) -> bytes | None:
+        """Return the copied string so far after a token, empty outside of one.
+
+        None: the token would end it as no span, or no span that begins so fits into the tokens that are left.
+        """
+        states, state, text = self._states, self._state, self._copied or b""
+        marks = states.copying(state)
+        if token in self._compiled.eos_ids:
+            return b"" if marks is None or self._spans_until(marks).rest(text) == 0 else None
+        for byte in self._compiled.vocabulary.pieces[token]:
+            before, state = marks, states.follow(state, bytes([byte]))
+            marks = states.copying(state)
+            if before is not None and marks is None and self._spans_until(before).rest(text) != 0:
+                return None
+            text = b"" if before is None or marks is None else text + bytes([byte])
+        rest = 0 if marks is None else self._spans_until(marks).rest(text)
+        return None if rest is None or rest + states.distance(state) >= self._left else text
+
+    def _spans_until(self, marks: str) -> Spans:
+        if marks not in self._spans:
+            self._spans[marks] = Spans(self._texts, spelling(marks))
+        return self._spans[marks]

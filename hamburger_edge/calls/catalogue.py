@@ -8,7 +8,7 @@ answer template, "answer", in the outer or in the inner object.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,12 @@ class Catalogue:
             )
         )
 
+    def copying(self, paths: Collection[str]) -> Catalogue:
+        """Return the catalogue whose strings at these paths are spans of the prompt."""
+        return Catalogue(
+            tuple(replace(tool, parameters=_copying(tool.parameters, "", paths)) for tool in self.tools)
+        )
+
     def to_json(self) -> list[dict[str, Any]]:
         return [tool.to_json() for tool in self.tools]
 
@@ -166,6 +172,17 @@ def _limited(
             parameter = replace(parameter, properties=properties)
         limited.append(parameter)
     return tuple(limited)
+
+
+def _copying(parameters: Sequence[Parameter], prefix: str, paths: Collection[str]) -> tuple[Parameter, ...]:
+    return tuple(
+        replace(
+            parameter,
+            copied=(path := prefix + parameter.name) in paths,
+            properties=_copying(parameter.properties, f"{path}.", paths),
+        )
+        for parameter in parameters
+    )
 
 
 def read_catalogue(data: Any, where: str = "tools") -> Catalogue:

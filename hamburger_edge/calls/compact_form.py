@@ -86,6 +86,11 @@ def escaped(text: str, ends: str) -> str:
     return "\\" + inner if ITEMS in ends and inner.startswith("[") else inner
 
 
+def spelling(ends: str) -> dict[int, bytes]:
+    """Return the bytes that texts spell otherwise, where these marks may end one."""
+    return {ord(mark): escaped(mark, ends).encode() for mark in (*CONTROLS, "\\", *ends)}
+
+
 def _line(call: Call, tool: Tool) -> str:
     return call.name + _arguments_text(call.arguments, tool.parameters, ARGUMENTS)
 

@@ -36,6 +36,7 @@ class Parameter:
     shortest: int = 0  # items of a list
     longest: int = LONGEST_LIST
     properties: tuple[Parameter, ...] = ()  # of objects
+    copied: bool = False  # strings are spans of the prompt
 
     @property
     def positional(self) -> bool:
@@ -106,6 +107,21 @@ def string_paths(parameters: Sequence[Parameter], prefix: str = "") -> Iterator[
         if parameter.kind == "string":
             yield prefix + parameter.name
         yield from string_paths(parameter.properties, f"{prefix}{parameter.name}.")
+
+
+def strings_in(
+    arguments: Mapping[str, Any], parameters: Sequence[Parameter], prefix: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Yield path and text of each string in checked arguments whose parameter takes any text."""
+    for parameter in parameters:
+        value, path = arguments.get(parameter.name), prefix + parameter.name
+        if value is None or parameter.kind not in ("string", "object"):
+            continue
+        for item in value if parameter.is_list else [value]:
+            if parameter.kind == "string":
+                yield path, item
+            else:
+                yield from strings_in(item, parameter.properties, f"{path}.")
 
 
 def checked_arguments(

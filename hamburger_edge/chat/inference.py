@@ -52,7 +52,9 @@ class Inference:
         if engine.info.tools:
             catalogue, encode = read_catalogue(engine.info.tools), tokenizer.encode_text
             vocabulary = engine.info.vocab_size, engine.info.eos_ids
-            calls = CallGrammars(catalogue, tokenizer.token_bytes, encode, *vocabulary)
+            calls = CallGrammars(
+                catalogue, tokenizer.token_bytes, encode, *vocabulary, engine.info.copied_fields
+            )
         return cls(engine, tokenizer, template, Turns(backend), grammars, calls)
 
     def check_length(self, *texts: str) -> None:

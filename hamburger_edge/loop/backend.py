@@ -51,7 +51,7 @@ class ModelInfo:
     fingerprint: str  # of weights and precision: a session is restored only onto an equal one
     recommended: Recommended = UNMEASURED  # default mode and confidence
     edits_prompt: bool = False  # its answers are corrected prompts: see edits.py
-    copied_fields: tuple[str, ...] = ()  # of its JSON answers: see copied_fields.py
+    copied_fields: tuple[str, ...] = ()  # of JSON answers or calls: their strings are spans of the prompt
     tools: tuple[dict[str, Any], ...] = ()  # its answers call these, see calls/; in OpenAI's form
     draft_index: DraftIndex | None = None  # of the usual next tokens in its answers
     certainty: Certainty | None = None  # how probably an answer is right; None: not measured

@@ -111,9 +111,10 @@ def _tool_scores(task: Task, judge: RecordingJudge) -> list[ToolScore]:
 
 
 def _not_in_prompt(task: Task, judge: RecordingJudge) -> int | None:
-    if task.judge != "fields":
+    if task.judge not in ("fields", "calls"):
         return None
-    return not_in_prompt([(row.prompt, row.expected, row.answer) for row in judge.rows.values()])
+    answers = [(row.prompt, row.expected, row.answer) for row in judge.rows.values()]
+    return not_in_prompt(answers, task.dataset.catalogue)
 
 
 def _requests_in_time(tuned: Tuned, run: TuneRun, model: Model) -> list[Request]:

@@ -55,8 +55,9 @@ def read_task(recipe: TuneRecipe, run: TuneRun) -> Task:
     fitting = "calls" if dataset.catalogue else fitting_judge([request.expected for request in requests])
     judge = recipe.judge or fitting
     copies: tuple[str, ...] = ()
-    if recipe.copied_fields and not recipe.edits_prompt and dataset.catalogue is None:
-        copies = copied_fields(dataset.examples.examples[number] for number in split.train)
+    if recipe.copied_fields and not recipe.edits_prompt:
+        learned = (dataset.examples.examples[number] for number in split.train)
+        copies = copied_fields(learned, dataset.catalogue)
     if copies:
         run.report(f"answers will hold only texts of the prompt in: {', '.join(copies)}")
     return Task(dataset, tuple(conversations), split, requests, judge, copies)

@@ -43,7 +43,7 @@ class CheckpointManifest:
     certainty: dict[str, Any] | None = None  # opaque here: the `loop.certainty.Certainty` of its bundles
     recommended_precision: Literal["int4", "int8", "fp16", "fp32"] | None = None  # of exports that name none
     edits_prompt: bool = False  # its answers are its prompts put right, and are held to that
-    copied_fields: tuple[str, ...] = ()  # of its JSON answers: their strings are spans of the prompt
+    copied_fields: tuple[str, ...] = ()  # of JSON answers or calls: their strings are spans of the prompt
     tools: tuple[dict[str, Any], ...] = ()  # opaque here: `Catalogue.to_json()` of what its answers call
 
     def to_json(self) -> dict[str, Any]:

@@ -1,11 +1,18 @@
-"""Fields of JSON answers whose strings are spans of the prompt, and answers that break this."""
+"""Fields of answers whose strings are spans of the prompt, and answers that break this.
+
+Answers are JSON objects, or calls of a catalogue. A call's fields are the names of its arguments.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from hamburger_edge.structured.copied_fields import Spans, string_values
+from hamburger_edge.calls.catalogue import Catalogue
+from hamburger_edge.calls.compact_form import parse
+from hamburger_edge.calls.parameters import strings_in
+from hamburger_edge.structured.copied_fields import SPELLED, string_values
+from hamburger_edge.support.spans import Spans
 from hamburger_edge.tuning.data.examples import Example
 
 COPIED = 0.995  # share of a field's strings that are spans
@@ -15,9 +22,9 @@ CHOICES = 10  # fewer different strings are a closed list: a model chooses among
 Answered = tuple[str, str]  # texts of the prompt, joined by line feeds; answer
 
 
-def copied_fields(examples: Iterable[Example]) -> tuple[str, ...]:
+def copied_fields(examples: Iterable[Example], catalogue: Catalogue | None = None) -> tuple[str, ...]:
     """Return the fields whose strings copy the prompt: at least COPIED of CASES or more, no closed list."""
-    strings, copies = _counted(turn for example in examples for turn in _answered(example))
+    strings, copies = _counted((turn for example in examples for turn in _answered(example)), catalogue)
     return tuple(
         field
         for field, values in sorted(strings.items())
@@ -25,15 +32,15 @@ def copied_fields(examples: Iterable[Example]) -> tuple[str, ...]:
     )
 
 
-def not_in_prompt(answers: Sequence[tuple[str, str, str]]) -> int:
+def not_in_prompt(answers: Sequence[tuple[str, str, str]], catalogue: Catalogue | None = None) -> int:
     """Return how many of (prompt, expected answer, answer) hold a string that is not in the prompt.
 
     A field counts if the prompts hold at least COPIED of its expected strings.
     """
-    strings, copies = _counted((prompt, expected) for prompt, expected, _ in answers)
+    strings, copies = _counted(((prompt, expected) for prompt, expected, _ in answers), catalogue)
     fields = {field for field, values in strings.items() if copies[field] >= COPIED * values.total()}
     return sum(
-        any(field in fields and not is_span for field, _, is_span in _strings(prompt, answer))
+        any(field in fields and not is_span for field, _, is_span in _strings(prompt, answer, catalogue))
         for prompt, _, answer in answers
     )
 
@@ -47,20 +54,28 @@ def _answered(example: Example) -> Iterator[Answered]:
         texts.append(turn.answer)
 
 
-def _counted(answered: Iterable[Answered]) -> tuple[dict[str, Counter[bytes]], Counter[str]]:
+def _counted(
+    answered: Iterable[Answered], catalogue: Catalogue | None
+) -> tuple[dict[str, Counter[bytes]], Counter[str]]:
     """Return each field's strings with their counts, and how many of them are spans."""
     strings: dict[str, Counter[bytes]] = defaultdict(Counter)
     copies = Counter[str]()
     for prompt, answer in answered:
-        for field, value, is_span in _strings(prompt, answer):
+        for field, value, is_span in _strings(prompt, answer, catalogue):
             strings[field][value] += 1
             copies[field] += is_span
     return strings, copies
 
 
-def _strings(prompt: str, answer: str) -> Iterator[tuple[str, bytes, bool]]:
-    """Yield field, spelling, and whether it is a span of the prompt, of each string of a JSON object."""
-    spans = Spans([prompt.encode()])
-    if answer.lstrip().startswith("{"):
+def _strings(prompt: str, answer: str, catalogue: Catalogue | None) -> Iterator[tuple[str, bytes, bool]]:
+    """Yield field, spelling, and whether it is a span of the prompt, of each string of an answer."""
+    if catalogue is not None:
+        spans = Spans([prompt.encode()], {})
+        for call in parse(answer, catalogue):
+            for field, text in strings_in(call.arguments, catalogue.tool(call.name, "calls").parameters):
+                # in a list, the first bracket of an item has another spelling than in the prompt
+                yield field, text.encode(), spans.rest(text.encode()) == 0 and not text.startswith("[")
+    elif answer.lstrip().startswith("{"):
+        spans = Spans([prompt.encode()], SPELLED)
         for field, value in string_values(answer):
-            yield field, value, spans.include(value)
+            yield field, value, spans.rest(value) == 0

@@ -16,6 +16,8 @@ export class Builder {
   edges = [];
   /** @type {number[][]} of each node: nodes that it reaches without a byte */
   skips = [];
+  /** @type {Map<number, string>} nodes of a text that copies the prompt -> marks that may end it */
+  copying = new Map();
 
   node() {
     this.edges.push([]);
@@ -46,19 +48,31 @@ export class Builder {
     return joined;
   }
 
-  /** Any text without control characters. @param {number} start @param {string} excluded @param {Iterable<string>} escapes */
-  text(start, excluded, escapes) {
+  /**
+   * Any text without control characters. The characters `first` are excluded at the beginning alone; `copied` are the marks
+   * that may end a text that copies the prompt.
+   * @param {number} start @param {string} excluded @param {string} escapes @param {string} first @param {string | null} copied
+   */
+  text(start, excluded, escapes, first, copied) {
     const loop = this.node();
-    this.skip(start, loop);
-    for (let byte = 0x20; byte < 0x7f; byte++) if (!excluded.includes(String.fromCharCode(byte))) this.byte(loop, byte, byte, loop);
+    const begin = first ? this.node() : loop;
+    this.skip(start, begin);
+    this.#character(loop, loop, excluded, escapes);
+    if (first) this.#character(begin, loop, excluded + first, escapes);
+    if (copied !== null) for (let node = loop; node < this.edges.length; node++) this.copying.set(node, copied);
+    return first ? this.either([begin, loop]) : loop;
+  }
+
+  /** @param {number} start @param {number} end @param {string} excluded @param {string} escapes */
+  #character(start, end, excluded, escapes) {
+    for (let byte = 0x20; byte < 0x7f; byte++) if (!excluded.includes(String.fromCharCode(byte))) this.byte(start, byte, byte, end);
     for (const sequence of SEQUENCES) {
-      let node = loop;
+      let node = start;
       for (const [low, high] of sequence.slice(0, -1)) node = this.byte(node, low, high);
-      this.byte(node, sequence[sequence.length - 1][0], sequence[sequence.length - 1][1], loop);
+      this.byte(node, sequence[sequence.length - 1][0], sequence[sequence.length - 1][1], end);
     }
-    const backslash = this.byte(loop, 0x5c, 0x5c);
-    for (const letter of escapes) this.byte(backslash, letter.charCodeAt(0), letter.charCodeAt(0), loop);
-    return loop;
+    const backslash = this.byte(start, 0x5c, 0x5c);
+    for (const letter of escapes) this.byte(backslash, letter.charCodeAt(0), letter.charCodeAt(0), end);
   }
 
   /** @param {number} start @param {number} count */
@@ -96,6 +110,7 @@ export class Builder {
 export class States {
   #edges;
   #skips;
+  #copying;
   #distances;
   /** @type {Map<string, number>} sorted nodes -> state */
   #numbers = new Map([["", 0]]);
@@ -105,9 +120,12 @@ export class States {
   #rows = [new Int32Array(256)];
   /** @type {number[]} bytes of the shortest text that completes the answer from each state */
   distance = [NEVER];
+  /** @type {(string | null)[]} of each state: the marks that may end the text that copies the prompt; null: outside of one */
+  marks = [null];
 
   /** @param {Builder} builder @param {number} start @param {number} end */
-  constructor({ edges, skips }, start, end) {
+  constructor({ edges, skips, copying }, start, end) {
+    this.#copying = copying;
     this.#edges = edges;
     this.#skips = skips;
     this.#distances = distances(edges, skips, end);
@@ -160,6 +178,8 @@ export class States {
     this.#numbers.set(key, this.#nodes.length);
     this.#nodes.push(sorted);
     this.#rows.push(null);
+    const node = sorted.find((one) => this.#copying.has(one));
+    this.marks.push(node === undefined ? null : /** @type {string} */ (this.#copying.get(node)));
     this.distance.push(sorted.reduce((least, node) => Math.min(least, this.#distances[node]), NEVER));
     return this.#nodes.length - 1;
   }

@@ -62,14 +62,15 @@ function addValue(builder, start, parameter, ends) {
 }
 
 /** @param {Builder} builder @param {number} start @param {Parameter} parameter @param {string} ends @returns {number} */
-function addItem(builder, start, { kind, choices, low, high, properties }, ends) {
+function addItem(builder, start, { kind, choices, low, high, properties, isCopied }, ends) {
   if (kind === "object") {
     return builder.literal(addArguments(builder, builder.literal(start, "("), properties, ";)"), ")");
   }
   if (kind === "choice") return builder.either([...choices.keys()].map((text) => builder.literal(start, escaped(text, ends))));
   if (kind === "string") {
-    const letters = `\\${ends}${ends.includes(",") ? "[" : ""}${[...CONTROLS.values()].join("")}`;
-    return builder.text(start, `\\${ends}`, letters);
+    const first = ends.includes(",") ? "[" : "";
+    const escapes = `\\${ends}${first}${[...CONTROLS.values()].join("")}`;
+    return builder.text(start, `\\${ends}`, escapes, first, isCopied ? ends : null);
   }
   const isFractional = kind === "number";
   const numbers = high >= 0 ? magnitudes(builder, start, Math.max(0, low), high, isFractional) : [];

@@ -1,9 +1,12 @@
 // Decoding along a model's tools, as in hamburger_edge/calls/call_grammar.py: a token is forced if no other text is
-// allowed. Near the token limit only tokens are allowed from which the answer can still be completed.
+// allowed, and the strings of copied fields are spans of the prompt. Near the token limit only tokens are allowed from
+// which the answer can still be completed.
 import { InputError } from "../errors.js";
+import { Spans, textsOf } from "../structured/spans.js";
 import { Vocabulary } from "../structured/vocabulary.js";
 import { callStates } from "./call_automaton.js";
-import { limited } from "./catalogue.js";
+import { copying, limited } from "./catalogue.js";
+import { spelling } from "./compact_form.js";
 
 /** @import { Tokenizer } from "../chat/tokenizer.js" */
 /** @import { States } from "./byte_automaton.js" */
@@ -19,9 +22,15 @@ export class CallGrammars {
   /** @type {{key: string, compiled: CompiledCalls} | null} */
   #newest = null;
 
-  /** @param {readonly Tool[]} tools @param {Tokenizer} tokenizer @param {number} vocabSize @param {readonly number[]} eosIds */
-  constructor(tools, tokenizer, vocabSize, eosIds) {
+  #copying;
+
+  /**
+   * @param {readonly Tool[]} tools @param {Tokenizer} tokenizer @param {number} vocabSize @param {readonly number[]} eosIds
+   * @param {readonly string[]} copiedFields
+   */
+  constructor(tools, tokenizer, vocabSize, eosIds, copiedFields) {
     this.tools = tools;
+    this.#copying = copying(tools, copiedFields);
     this.tokenizer = tokenizer;
     this.vocabSize = vocabSize;
     this.eosIds = eosIds;
@@ -32,7 +41,7 @@ export class CallGrammars {
     const key = JSON.stringify(limits);
     this.#vocabulary ??= new Vocabulary(this.tokenizer, this.vocabSize, this.eosIds);
     if (this.#newest?.key !== key) {
-      const states = callStates(limited(this.tools, limits), limits);
+      const states = callStates(limited(this.#copying, limits), limits);
       this.#newest = { key, compiled: new CompiledCalls(states, this.#vocabulary) };
     }
     return new CallGrammar(this.#newest.compiled, maxTokens);
@@ -126,8 +135,14 @@ export class CallGrammar {
   #last;
   /** @type {readonly number[]} forced tokens from here on */
   #run = [];
-  /** @type {[state: number, run: readonly number[]][]} before each token consumed */
+  /** @type {string | null} copied string so far, a character per byte; null: free, a refused token was consumed */
+  #copied = "";
+  /** @type {[state: number, run: readonly number[], copied: string | null][]} before each token consumed */
   #history = [];
+  /** @type {Uint8Array[]} of the prompt */
+  #texts = [];
+  /** @type {Map<string, Spans>} marks that may end a string -> spans in its spelling */
+  #spans = new Map();
   /** @type {Uint8Array | null} */
   #mask = null;
 
@@ -154,15 +169,54 @@ export class CallGrammar {
     return this.#state === OVER || (this.isComplete && !this.#states.row(this.#state).some(Boolean));
   }
 
+  get #left() {
+    return this.#last - this.#history.length;
+  }
+
   /** @param {number} token */
-  allows(token) {
+  keeps(token) {
     if (this.#state === OVER) return false;
     if (!this.#mask) {
-      const left = this.#last - this.#history.length;
-      const isFree = left > this.#states.longestDistance + 1;
-      this.#mask = isFree ? this.#compiled.allowed(this.#state) : this.#compiled.allowedWithin(this.#state, left);
+      const isFree = this.#left > this.#states.longestDistance + 1;
+      this.#mask = isFree ? this.#compiled.allowed(this.#state) : this.#compiled.allowedWithin(this.#state, this.#left);
     }
     return this.#mask[token] === 1;
+  }
+
+  /** @param {number} token */
+  allows(token) {
+    return this.keeps(token) && (this.#copied === null || this.#copiedAfter(token) !== null);
+  }
+
+  /**
+   * Return the copied string so far after a token, empty outside of one. Null: the token would end it as no span, or no span
+   * that begins so fits into the tokens that are left.
+   * @param {number} token
+   */
+  #copiedAfter(token) {
+    const { marks } = this.#states;
+    let state = this.#state;
+    let ends = marks[state] ?? null;
+    let text = this.#copied ?? "";
+    if (this.#compiled.vocabulary.eosIds.includes(token)) {
+      return ends === null || this.#spansUntil(ends).rest(text) === 0 ? "" : null;
+    }
+    for (const byte of this.#compiled.bytes[token]) {
+      const before = ends;
+      state = this.#states.follow(state, [byte]);
+      ends = marks[state] ?? null;
+      if (before !== null && ends === null && this.#spansUntil(before).rest(text) !== 0) return null;
+      text = before === null || ends === null ? "" : text + String.fromCharCode(byte);
+    }
+    const rest = ends === null ? 0 : this.#spansUntil(ends).rest(text);
+    return rest === null || rest + this.#states.distance[state] >= this.#left ? null : text;
+  }
+
+  /** @param {string} marks */
+  #spansUntil(marks) {
+    let spans = this.#spans.get(marks);
+    if (!spans) this.#spans.set(marks, (spans = new Spans(this.#texts, spelling(marks))));
+    return spans;
   }
 
   /** @param {number} token */
@@ -173,20 +227,22 @@ export class CallGrammar {
     const dead = this.#state <= 0 || (!isEnd && !bytes.length);
     const after = isEnd ? (this.isComplete ? OVER : 0) : dead ? 0 : this.#states.follow(this.#state, bytes);
     if (!after) throw new InputError("the catalogue allows no answer that goes on from here: begin a new answer");
-    this.#history.push([this.#state, this.#run]);
-    [this.#state, this.#run, this.#mask] = [after, run, null];
+    const copied = this.#copied === null ? null : this.#copiedAfter(token);
+    this.#history.push([this.#state, this.#run, this.#copied]);
+    [this.#state, this.#run, this.#copied, this.#mask] = [after, run, copied, null];
   }
 
   /** @param {number} tokens */
   rewind(tokens) {
     if (!tokens) return;
-    [this.#state, this.#run] = this.#history[this.#history.length - tokens];
+    [this.#state, this.#run, this.#copied] = this.#history[this.#history.length - tokens];
     this.#history.length -= tokens;
     this.#mask = null;
   }
 
-  /** Move to the end of these tokens of an answer. @param {readonly number[]} _prompt @param {readonly number[]} answer */
-  async begin(_prompt, answer) {
+  /** Move to the end of these tokens of an answer. @param {readonly number[]} prompt @param {readonly number[]} answer */
+  async begin(prompt, answer) {
+    this.#texts = textsOf(prompt, (token) => this.#compiled.bytes[token]);
     for (const token of answer) {
       this.#last += 1;
       this.consume(token);

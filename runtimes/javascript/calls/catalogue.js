@@ -26,6 +26,7 @@ import { filled, readAnswerTemplate, valueText } from "./answer_template.js";
  * @property {number} shortest  items of a list
  * @property {number} longest
  * @property {Parameter[]} properties  of objects
+ * @property {boolean} isCopied  strings are spans of the prompt
  */
 
 /** @typedef {{name: string, parameters: Parameter[], answer: Section[] | null}} Tool */
@@ -136,7 +137,7 @@ function parameterOf(name, given, root, isRequired, level) {
   const isPositional = isRequired && !isNullable;
   const shared = {
     ...{ name, isRequired, isPositional, mark: isPositional ? " " : ` ${name} `, isList, shortest, longest },
-    ...{ choices: new Map(), low: 0, high: 0, properties: [] },
+    ...{ choices: new Map(), low: 0, high: 0, properties: [], isCopied: false },
   };
   if (part.properties) return { ...shared, kind: "object", properties: propertiesOf(part, root, level + 1) };
   const values = "const" in part ? [part.const] : part.enum ?? (part.type === "boolean" ? [true, false] : null);
@@ -210,6 +211,19 @@ export function limited(all, { names = {}, tools }) {
     }
   }
   return chosen.map((tool) => ({ ...tool, parameters: withNames(tool.parameters, tool.name, "", names) }));
+}
+
+/** Return tools whose strings at these paths are spans of the prompt. @param {readonly Tool[]} tools @param {readonly string[]} paths */
+export function copying(tools, paths) {
+  return tools.map((tool) => ({ ...tool, parameters: copyingAt(tool.parameters, "", paths) }));
+}
+
+/** @param {readonly Parameter[]} parameters @param {string} prefix @param {readonly string[]} paths @returns {Parameter[]} */
+function copyingAt(parameters, prefix, paths) {
+  return parameters.map((parameter) => {
+    const path = prefix + parameter.name;
+    return { ...parameter, isCopied: paths.includes(path), properties: copyingAt(parameter.properties, `${path}.`, paths) };
+  });
 }
 
 /**

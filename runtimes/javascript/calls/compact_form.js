@@ -36,6 +36,11 @@ export function escaped(text, ends) {
   return ends.includes(",") && inner.startsWith("[") ? `\\${inner}` : inner;
 }
 
+/** Return the bytes that texts spell otherwise, where these marks may end one. @param {string} ends */
+export function spelling(ends) {
+  return new Map([...CONTROLS.keys(), "\\", ...ends].map((mark) => [mark.charCodeAt(0), escaped(mark, ends)]));
+}
+
 /** @param {string} line @param {readonly Tool[]} tools @param {number | null} certainty @returns {Call} */
 function parsed(line, tools, certainty) {
   const space = line.indexOf(" ");

@@ -31,8 +31,8 @@ export class Parts {
     this.tokenizer = tokenizer;
     this.template = template;
     this.#grammars = new Grammars(tokenizer, engine.info.vocabSize, engine.info.eosIds);
-    const { tools = [], vocabSize, eosIds } = engine.info;
-    this.calls = tools.length ? new CallGrammars(readTools(tools), tokenizer, vocabSize, eosIds) : null;
+    const { tools = [], copiedFields = [], vocabSize, eosIds } = engine.info;
+    this.calls = tools.length ? new CallGrammars(readTools(tools), tokenizer, vocabSize, eosIds, copiedFields) : null;
   }
 
   /**

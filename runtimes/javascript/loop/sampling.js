@@ -93,7 +93,7 @@ export class Sampler {
     if (!constraint.masks) return true;
     for (let i = 0; i < this.#micro.size; i++) {
       const token = this.#micro.token(i);
-      if (constraint.allows(token) && !this.#banned.has(token)) return true;
+      if (constraint.keeps(token) && !this.#banned.has(token)) return true;
     }
     return false;
   }
@@ -176,7 +176,7 @@ export class Sampler {
   /** Return the base's probability of the likeliest token, by scores [vocab]. @param {Float32Array} logits */
   surety(logits) {
     const { constraint } = this;
-    const open = constraint.masks ? logits.filter((_, token) => constraint.allows(token)) : logits;
+    const open = constraint.masks ? logits.filter((_, token) => constraint.keeps(token)) : logits;
     const best = open[highest(open)];
     return open.length ? 1 / open.reduce((sum, x) => sum + Math.exp(x - best), 0) : 1;
   }
@@ -204,7 +204,7 @@ export class Sampler {
    */
   chooseJudged(logits, logprob = 0) {
     const judged = this.judged(logits);
-    if (this.constraint.masks && !this.constraint.allows(judged)) return null;
+    if (!this.constraint.keeps(judged)) return null;
     const choice = this.chooseMicro(logits, logprob);
     if (!choice || choice.token === judged) return choice;
     this.rewind(1);
@@ -313,7 +313,7 @@ export class Sampler {
   #allowed(logits, head) {
     const { constraint } = this;
     if (!constraint.masks) return logits;
-    return logits.map((logit, i) => (constraint.allows(head.token(i)) ? logit : -Infinity));
+    return logits.map((logit, i) => (constraint.keeps(head.token(i)) ? logit : -Infinity));
   }
 
   /** @param {Float32Array} given @param {Head} head */

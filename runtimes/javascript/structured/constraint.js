@@ -7,9 +7,10 @@
  * @property {boolean | null} isComplete  whether the answer may end here; null: the constraint defines no complete answer
  * @property {number | null} forced  the only token that may come next; null: there is a choice
  * @property {boolean} isEnded  whether the answer must end here
- * @property {boolean} masks  whether refused tokens are left out of the scores; otherwise the chosen token is checked
+ * @property {boolean} masks  whether scores are masked; otherwise only the chosen token is checked
+ * @property {(token: number) => boolean} keeps  Whether the mask keeps a token's score.
  * @property {() => Promise<void>} look  Compute what may come next; call it after each token, before the other members.
- * @property {(token: number) => boolean} allows
+ * @property {(token: number) => boolean} allows  Whether a chosen token may come next.
  * @property {(prompt: readonly number[], answer: readonly number[]) => Promise<void>} begin  Start an answer to this prompt,
  *   and follow its tokens so far.
  * @property {(token: number) => void} consume
@@ -19,16 +20,27 @@
 
 /** The constraint of an answer that has none. @implements {Constraint} */
 export class Unconstrained {
-  /** @type {number | null} */
-  maxTokens = null;
-  /** @type {string | null} */
-  fallback = null;
   isComplete = null;
   forced = null;
   isEnded = false;
   masks = false;
 
+  /** @returns {number | null} */
+  get maxTokens() {
+    return null;
+  }
+
+  /** @returns {string | null} */
+  get fallback() {
+    return null;
+  }
+
   async look() {}
+
+  /** @param {number} _token */
+  keeps(_token) {
+    return true;
+  }
 
   /** @param {number} _token */
   allows(_token) {

@@ -3,77 +3,15 @@
 //     prompt   play Jersey Boys
 //     answer   {"album": "Jer        -> "ry" is refused, "sey" is allowed; then " Boys", or the closing quote
 //
-// A span begins and ends at word boundaries. Everything outside these strings is free.
+// Everything outside these strings is free.
 import { Unconstrained } from "./constraint.js";
 import { LOST, START, after } from "./json_fields.js";
+import { Spans, textsOf } from "./spans.js";
 
 /** @import { Position } from "./json_fields.js" */
 
-const isBlank = (/** @type {number} */ byte) => byte === 0x20 || byte === 0x09 || byte === 0x0a || byte === 0x0d;
-const continues = (/** @type {number} */ byte) => byte >= 0x80 && byte < 0xc0; // a later byte of a UTF-8 character
-
-/** Whether a character with this first byte is a letter or digit of a script that writes blanks between words. @param {number} byte */
-const isWord = (byte) => (byte < 0x80 ? /[0-9A-Za-z]/.test(String.fromCharCode(byte)) : byte >= 0xc3 && byte < 0xe0);
-
-/**
- * The spans of some texts, spelled as in JSON strings, a character per byte, without blanks at their ends. A word boundary
- * is any place between two characters, except between two word characters. These are ASCII letters and digits, and the
- * characters from U+00C0 to U+07FF.
- */
-export class Spans {
-  #text = "";
-  /** @type {boolean[]} whether a span may start before a byte */
-  #starts = [false];
-  /** @type {boolean[]} whether a span may end before a byte */
-  #ends = [false];
-
-  /** @param {Uint8Array[]} texts */
-  constructor(texts) {
-    for (const text of texts) {
-      const last = text.findLastIndex((byte) => !isBlank(byte));
-      let before = 0x2e; // a mark, of the character before
-      for (const byte of text.subarray(0, last + 1)) {
-        const here = this.#text.length;
-        if (!continues(byte)) {
-          if (!(isWord(before) && isWord(byte))) [this.#starts[here], this.#ends[here]] = [!isBlank(byte), !isBlank(before)];
-          before = byte;
-        }
-        const letter = String.fromCharCode(byte);
-        this.#add(byte < 0x80 ? JSON.stringify(letter).slice(1, -1) : letter);
-      }
-      this.#ends[this.#text.length] = true;
-      this.#add("\n"); // no string holds this byte unescaped
-    }
-  }
-
-  /** @param {string} piece */
-  #add(piece) {
-    this.#text += piece;
-    for (let i = 0; i < piece.length; i++) {
-      this.#starts.push(false);
-      this.#ends.push(false);
-    }
-  }
-
-  /** Whether a span begins with these bytes. @param {string} start */
-  beginWith(start) {
-    return !start || this.#places(start).next().done === false;
-  }
-
-  /** Whether this is a span; an empty one, too. @param {string} value */
-  include(value) {
-    if (!value) return true;
-    for (const place of this.#places(value)) if (this.#ends[place + value.length]) return true;
-    return false;
-  }
-
-  /** @param {string} start */
-  *#places(start) {
-    for (let place = this.#text.indexOf(start); place >= 0; place = this.#text.indexOf(start, place + 1)) {
-      if (this.#starts[place]) yield place;
-    }
-  }
-}
+// JSON's spelling of bytes
+const SPELLED = new Map([...Array(0x80).keys()].map((byte) => [byte, JSON.stringify(String.fromCharCode(byte)).slice(1, -1)]));
 
 /** The JSON of one answer, and the spans of its prompt. Follows the sampler's choices, and back. */
 export class CopiedFields extends Unconstrained {
@@ -82,7 +20,7 @@ export class CopiedFields extends Unconstrained {
   #eosIds;
   /** @type {Position[]} after each token */
   #positions = [START];
-  #spans = new Spans([]);
+  #spans = new Spans([], SPELLED);
 
   /** @param {readonly string[]} fields @param {(token: number) => Uint8Array} tokenBytes @param {readonly number[]} eosIds */
   constructor(fields, tokenBytes, eosIds) {
@@ -94,21 +32,9 @@ export class CopiedFields extends Unconstrained {
 
   /** @param {readonly number[]} prompt @param {readonly number[]} [answer] */
   async begin(prompt, answer = []) {
-    this.#spans = new Spans(this.#texts(prompt));
+    this.#spans = new Spans(textsOf(prompt, this.#tokenBytes), SPELLED);
     this.#positions = [START];
     for (const token of answer) this.consume(token);
-  }
-
-  /** The prompt's runs of tokens that have a text. @param {readonly number[]} prompt */
-  #texts(prompt) {
-    /** @type {number[][]} */
-    const runs = [[]];
-    for (const token of prompt) {
-      const piece = this.#tokenBytes(token);
-      if (piece.length) runs[runs.length - 1].push(...piece);
-      else runs.push([]);
-    }
-    return runs.filter((run) => run.length).map((run) => Uint8Array.from(run));
   }
 
   /** @param {number} token */
@@ -135,9 +61,9 @@ export class CopiedFields extends Unconstrained {
       const before = position;
       position = after(before, String.fromCharCode(byte));
       const ends = this.#copies(before) && !this.#copies(position);
-      if (ends && (position === LOST || !this.#spans.include(before.text))) return null;
+      if (ends && (position === LOST || this.#spans.rest(before.text) !== 0)) return null;
     }
-    return this.#copies(position) && !this.#spans.beginWith(position.text) ? null : position;
+    return this.#copies(position) && this.#spans.rest(position.text) === null ? null : position;
   }
 
   /** @param {Position} position */

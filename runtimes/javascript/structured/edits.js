@@ -7,7 +7,7 @@
 //     answer   Ann, Bill,        -> " and" would leave out "Cate": the likeliest token that is left may be " Cate"
 //
 // docs/spec/loop.md has the prices as a table.
-
+import { Unconstrained } from "./constraint.js";
 
 /**
  * @typedef {object} Reached  How far an answer has come.
@@ -60,16 +60,8 @@ const small = (byte) => (isCapital(byte) ? byte + 32 : byte);
 const isLetter = (byte) =>
   byte >= 0x80 || isDigit(byte) || (small(byte) >= 0x61 && small(byte) <= 0x7a) || byte === APOSTROPHE;
 
-/**
- * One answer's way through its prompt. Moves with the sampler's choices, and back with them.
- *
- */
-export class Edits {
-  // the rule defines no complete answer, forces no token and masks no scores
-  isComplete = null;
-  forced = null;
-  isEnded = false;
-  masks = false;
+/** One answer's way through its prompt. Moves with the sampler's choices, and back with them. */
+export class Edits extends Unconstrained {
   /** @type {(Reached | null)[]} after each token; null: a draft that the base has to mend */
   #way = [];
   #tokenBytes;
@@ -90,6 +82,7 @@ export class Edits {
 
   /** @param {(token: number) => Uint8Array} tokenBytes @param {readonly number[]} eosIds */
   constructor(tokenBytes, eosIds) {
+    super();
     this.#tokenBytes = tokenBytes;
     this.#eosIds = new Set(eosIds);
   }
@@ -120,10 +113,6 @@ export class Edits {
   get maxTokens() {
     return 2 * this.#tokens + 8;
   }
-
-  async look() {}
-
-  close() {}
 
   /** Whether an answer may go on with this token. @param {number} token */
   allows(token) {

@@ -151,6 +151,11 @@ export class Grammar {
 
   /** @param {number} token */
   allows(token) {
+    return this.keeps(token);
+  }
+
+  /** @param {number} token */
+  keeps(token) {
     const { bits, run, index } = this.#place;
     return bits ? has(bits, token) : token === run[index];
   }

@@ -21,19 +21,21 @@ from hamburger_edge import load
 from hamburger_edge.bundle.inspection import describe, show
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.calls.compact_form import checked_calls
+from hamburger_edge.calls.parameters import strings_in
 from hamburger_edge.cli.main import main
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.models.checkpoints.facts import write_into
 
 DIMMED = "Dimmed to {brightness}[ in the {area}]."
 WITH_ANSWER = [*TOOLS[:2], {**TOOLS[2], "answer": DIMMED}, *TOOLS[3:]]
+COPIED = ["area", "name", "items", "title", "guests.name"]  # arguments whose strings are spans of the prompt
 NAMES = [tool.name for tool in CATALOGUE.tools]
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checkpoint = saved_toy(tmp_path_factory.mktemp("calls") / "checkpoint")
-    write_into(checkpoint, tools=WITH_ANSWER)
+    write_into(checkpoint, tools=WITH_ANSWER, copied_fields=COPIED)
     return checkpoint
 
 
@@ -44,6 +46,7 @@ def tool_bundle(checkpoint: Path) -> Path:
 
 def test_bundle_has_the_tools_of_its_checkpoint(checkpoint: Path, tool_bundle: Path) -> None:
     assert load_manifest(tool_bundle).tools == tuple(WITH_ANSWER)
+    assert load_manifest(tool_bundle).copied_fields == tuple(COPIED)
     assert "tools       TurnOn, TurnOnAll, LightSet, AddItems, " in show(describe(tool_bundle))
     with load(checkpoint, "torch") as model, load(tool_bundle, threads=1) as exported:
         assert model.tools == exported.tools == CATALOGUE
@@ -135,6 +138,12 @@ def test_python_javascript_and_server_give_the_same_calls(tool_bundle: Path) -> 
     expected = [[{"name": call.name, "arguments": call.arguments} for call in calls] for calls in answers]
     assert "Dimmed to 0.1" in "".join(texts)
     assert sum(map(len, expected)) >= 5
+    for (prompt, limits), calls in zip(ASKED, answers, strict=True):
+        assert all(
+            path not in COPIED or path in limits.get("names", {}) or text in f"user\n{prompt}\nassistant"
+            for call in calls
+            for path, text in strings_in(call.arguments, CATALOGUE.tool(call.name, "calls").parameters)
+        )
     prompts = [(prompt, {"maxTokens": 40, "mode": "verify", **limits}) for prompt, limits in ASKED]
     output = node("tests/calls.mjs", bundle=tool_bundle, prompts=json.dumps(prompts), result=RESULT)
     called = [json.loads(line) for line in output.splitlines()]

@@ -67,6 +67,8 @@ def test_tuned_model_has_the_tools_and_its_report_their_scores(
     assert report["tools"][0]["examples"] > 40
     assert {"functions", "arguments"} == set(report["plain"]["figures"])
     card = (made / "README.md").read_text()
+    assert "- Values of `area` are always spans of the prompt." in card
+    assert report["values_not_in_the_prompt"] == 0
     assert "| tool | examples | held out | right function | right arguments | right call |" in card
     # fewer than 50 prompts are held out: those of the calibration part judge, too
     assert re.search(
@@ -75,5 +77,6 @@ def test_tuned_model_has_the_tools_and_its_report_their_scores(
     catalogue = read_catalogue(TOOLS)
     with load(tmp_path / "made.bundle", threads=1) as model:
         assert model.tools == catalogue
+        assert model.info.copied_fields == ("area",)
         calls = [{"name": call.name, "arguments": call.arguments} for call in model.call("On abc 9")]
         checked_calls(calls, catalogue, "calls")

@@ -1,4 +1,4 @@
-"""The fields of JSON answers whose strings copy the prompt, measured from examples."""
+"""The fields of answers whose strings copy the prompt, measured from examples."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from helpers.home_tools import CATALOGUE
 
 from hamburger_edge.tuning.data.copied_values import copied_fields, not_in_prompt
 from hamburger_edge.tuning.data.examples import Example, Turn
@@ -61,6 +62,29 @@ def test_strings_copy_the_system_text_and_earlier_turns_too() -> None:
 def test_answers_that_are_no_json_objects_have_no_copied_fields() -> None:
     assert copied_fields([example(f"play {word}", [{"song": word}]) for word in WORDS]) == ()
     assert copied_fields([Example((Turn(f"play {word}", word),)) for word in WORDS]) == ()
+
+
+def test_field_of_calls_is_an_argument_of_any_tool() -> None:
+    examples = [
+        Example((Turn(f"on {word}", f"TurnOn area {word}; name lamp\nLightSet 5; area {word}"),))
+        for word in WORDS[:10]
+    ]
+    more = [Example((Turn(f"for {word}, ann", f"AddEvent the {word}; ( {word}), ( ann)"),)) for word in WORDS]
+    assert copied_fields(examples, CATALOGUE) == ("area",)
+    assert copied_fields(more, CATALOGUE) == ("guests.name",)
+
+
+def test_items_of_a_list_copy_the_prompt_but_for_a_first_bracket() -> None:
+    examples = [Example((Turn(f"buy {word}, [x]", f"AddItems {word}, {word}"),)) for word in WORDS]
+    brackets = [Example((Turn("buy [x]", "AddItems \\[x]"),))]
+    assert copied_fields(examples, CATALOGUE) == ("items",)
+    assert copied_fields(examples + brackets, CATALOGUE) == ()
+
+
+def test_calls_with_a_string_that_the_prompt_lacks_are_counted() -> None:
+    right = "LightSet 5; area hall"
+    answers = [("dim the hall", right, right), ("dim the hall", right, "LightSet 5; area hallway")]
+    assert not_in_prompt([*answers, ("hi", "-", "-")], CATALOGUE) == 1
 
 
 def test_answers_with_a_string_that_the_prompt_lacks_are_counted_by_fields_that_copy() -> None:
