@@ -146,8 +146,10 @@ class Sampler:
         """Choose from the base's scores, [vocab]."""
         if self.forced is not None:
             return self.choose_forced()
-        choice = self._permitted(logits)
-        return self._accept(choice, 0.0 if self.logprobs is None else self._logprob(logits, choice.token))
+        choice, refused = self._permitted(logits)
+        if self.logprobs is None:
+            return self._accept(choice)
+        return self._accept(choice, self._logprob(logits, choice.token, refused))
 
     def propose(self, token: int, logprob: float = 0.0) -> bool:
         """Append a token to a draft, without scores, if the constraint allows it. It costs one draw.
@@ -276,9 +278,15 @@ class Sampler:
         if not self.settings.greedy:
             self._advance(-draws)
 
-    def _logprob(self, logits: Floats, token: int) -> float:
-        """Return the log-probability of an allowed token, from the base's scores, [vocab]."""
+    def _logprob(self, logits: Floats, token: int, refused: Sequence[int]) -> float:
+        """Return the log-probability of an allowed token, from the base's scores, [vocab].
+
+        The tokens that the constraint refused here have none.
+        """
         score = float(logits[token])
+        if refused:
+            logits = logits.copy()
+            logits[list(refused)] = -np.inf
         allowed = self.constraint.allowed()
         if allowed is not None:
             logits = logits[allowed]
@@ -286,17 +294,18 @@ class Sampler:
         near = logits[logits > best - NEAR]
         return score - float(best) - math.log(float(np.exp(near - best).sum()))
 
-    def _permitted(self, logits: Floats) -> Choice:
-        """Choose from the base's scores among the allowed tokens."""
+    def _permitted(self, logits: Floats) -> tuple[Choice, list[int]]:
+        """Choose from the base's scores; return the choice, and the tokens that were refused before it."""
         top = self.top_probabilities or 0
         logits = self._processed(logits, self._base)
-        choice = self._choose(logits, self._base, top)
+        choice, refused = self._choose(logits, self._base, top), list[int]()
         while not self.constraint.allows(choice.token):
             self._take_back(1)
+            refused.append(choice.token)
             logits = logits.copy()
             logits[choice.token] = -np.inf
             choice = self._choose(logits, self._base, top)
-        return choice
+        return choice, refused
 
     def _choose(self, logits: Floats, head: Head, top: int = 0) -> Choice:
         if self._penalised or head.changed is not None:

@@ -156,8 +156,8 @@ export class Sampler {
   /** Choose from the base's scores, [vocab]. @param {Float32Array} logits */
   choose(logits) {
     if (this.forced !== null) return this.chooseForced();
-    const choice = this.#permitted(logits);
-    return this.#accept(choice, this.logprobs ? this.#logprob(logits, choice.token) : 0);
+    const { choice, refused } = this.#permitted(logits);
+    return this.#accept(choice, this.logprobs ? this.#logprob(logits, choice.token, refused) : 0);
   }
 
   /**
@@ -270,10 +270,13 @@ export class Sampler {
   }
 
   /**
-   * Return the log-probability of an allowed token, from the base's scores, [vocab].
-   * @param {Float32Array} logits @param {number} token
+   * Return the log-probability of an allowed token, from the base's scores, [vocab]. The tokens that the constraint refused
+   * here have none.
+   * @param {Float32Array} given @param {number} token @param {readonly number[]} refused
    */
-  #logprob(logits, token) {
+  #logprob(given, token, refused) {
+    const logits = refused.length ? given.slice() : given;
+    for (const other of refused) logits[other] = -Infinity;
     const allowed = this.#allowed(logits, this.#base);
     const best = allowed[highest(allowed)];
     let sum = 0;
@@ -281,18 +284,21 @@ export class Sampler {
     return logits[token] - best - Math.log(sum);
   }
 
-  /** From the base's scores, but for tokens that the constraint refuses. @param {Float32Array} given @returns {Choice} */
+  /** Choose from the base's scores; return the choice, and the tokens that were refused before it. @param {Float32Array} given */
   #permitted(given) {
     let logits = given;
     const top = this.topProbabilities ?? 0;
     let choice = this.#choose(logits, this.#base, top);
+    /** @type {number[]} */
+    const refused = [];
     while (!this.constraint.allows(choice.token)) {
       this.#takeBack(1);
+      refused.push(choice.token);
       logits = logits.slice();
       logits[choice.token] = -Infinity;
       choice = this.#choose(logits, this.#base, top);
     }
-    return choice;
+    return { choice, refused };
   }
 
   /** @param {Float32Array} given @param {Head} head @param {number} [top] @returns {Choice} */

@@ -92,7 +92,7 @@ test("a value of a prompt without text closes", async () => {
 });
 
 test("the sampler takes the likeliest allowed token within a copied string", async () => {
-  const sampler = new Sampler(new Settings({}).sampling, END + 1);
+  const sampler = new Sampler(new Settings({}).sampling, END + 1, null, null, true);
   sampler.begin(bytes("play Jersey Boys"));
   await sampler.follow(new CopiedFields(["album"], tokenBytes, [END]));
   for (const byte of bytes('{"album": "Jer')) assert.equal(sampler.propose(byte), true);
@@ -100,6 +100,9 @@ test("the sampler takes the likeliest allowed token within a copied string", asy
   [scores[0x72], scores[0x73]] = [2, 1];
   assert.equal(sampler.propose(0x72), false);
   assert.equal(sampler.choose(scores).token, 0x73);
+  // the refused "r" has no share of the probability of "s"
+  const logprob = /** @type {number[]} */ (sampler.logprobs).at(-1) ?? NaN;
+  assert.ok(Math.abs(logprob - (1 - Math.log(Math.E + END - 1))) < 1e-5);
 });
 
 test("a model's copied fields are the default constraint of its answers", async () => {

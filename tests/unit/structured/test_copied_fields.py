@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import exp, log
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_value_of_a_prompt_without_text_closes() -> None:
 
 
 def test_sampler_takes_the_likeliest_allowed_token_within_a_copied_string() -> None:
-    source = Sampler(SamplingSettings(), END + 1, constraint=copying(""))
+    source = Sampler(SamplingSettings(), END + 1, constraint=copying(""), scores_answer=True)
     source.begin([*b"play Jersey Boys"])
     wished, allowed = b'{"album": "Jerry Boys"}', b'{"album": "Jersey Boys"}'
     for number, right in enumerate(allowed):
@@ -91,6 +92,9 @@ def test_sampler_takes_the_likeliest_allowed_token_within_a_copied_string() -> N
             assert not source.propose(ord("r"))
         assert source.choose(scores).token == right
     assert bytes(source.answer) == allowed
+    # the refused "r" has no share of the probability of "s"
+    assert source.logprobs is not None
+    assert source.logprobs[len(b'{"album": "Jer')] == pytest.approx(1.5 - log(exp(1.5) + END - 1), abs=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["verify", "hybrid", "merge"])

@@ -9,9 +9,10 @@ Needs  pip install hassil==3.12.1 home-assistant-intents==2026.10.27 . A row is
 from __future__ import annotations
 
 import argparse
+import gzip
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +47,21 @@ def titles(examples: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     return [title for title in found if title.replace(" ", "").isalnum() and len(title) > 2]
 
 
-def distinct(commands: Commands) -> Iterator[dict[str, Any]]:
-    """Yield rows without end: no prompt twice, and none of those written by hand for judging."""
-    for_judging = {plain(json.loads(line)["prompt"]) for line in BY_HAND.read_text("utf-8").splitlines()}
+def distinct(commands: Commands, without: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield rows without end: no prompt twice, none of `without`, and none written by hand for judging."""
+    others = {*map(plain, without), *map(plain, prompts_of(BY_HAND))}
     known = {""}
     for number in itertools.count():
         row = commands.row(number)
-        if row["prompt"] not in known and plain(row["prompt"]) not in for_judging:
+        if row["prompt"] not in known and plain(row["prompt"]) not in others:
             known.add(row["prompt"])
             yield row
+
+
+def prompts_of(rows: Path) -> list[str]:
+    """Return the prompts of a file of rows, which may be compressed."""
+    data = gzip.decompress(rows.read_bytes()) if rows.suffix == ".gz" else rows.read_bytes()
+    return [json.loads(line)["prompt"] for line in data.splitlines()]
 
 
 def plain(prompt: str) -> str:
@@ -69,6 +76,7 @@ def main() -> None:
     parser.add_argument("out", type=Path, metavar="OUT.jsonl")
     parser.add_argument("--rows", type=int, default=40000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--without", type=Path, help="leave out the prompts of this file of rows")
     parser.add_argument(
         "--everyday", type=Path, help='JSON lines with "domain" and "text": more off-topic sentences'
     )
@@ -76,8 +84,9 @@ def main() -> None:
     options = parser.parse_args()
     everyday = everyday_sentences(options.everyday) if options.everyday else ()
     commands = make_commands(options.seed, everyday)
+    without = prompts_of(options.without) if options.without else ()
     with options.out.open("w", encoding="utf-8") as file:
-        for row in itertools.islice(distinct(commands), options.rows):
+        for row in itertools.islice(distinct(commands, without), options.rows):
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     if options.tools:
         options.tools.write_text(json.dumps(tools(commands.templates), indent=1) + "\n", "utf-8")
