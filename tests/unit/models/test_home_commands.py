@@ -158,6 +158,13 @@ def test_commands_by_hand_are_valid_and_not_among_the_rows(
     assert next(distinct(always)) == {"prompt": "off"}  # type: ignore[arg-type]
 
 
+def test_rows_of_another_file_can_be_left_out(commands: Commands) -> None:
+    first, second = itertools.islice(distinct(commands), 2)
+    assert next(distinct(commands, [first["prompt"].upper()])) == second
+    compressed = generate.BY_HAND.parents[2] / "home-commands" / "examples.jsonl.gz"
+    assert len(generate.prompts_of(compressed)) == 40_000
+
+
 def test_judge_tells_functions_values_and_whole_calls_apart() -> None:
     score = judge.Score()
     call = {"name": "HassLightSet", "arguments": {"area": "Kitchen", "domain": "light", "brightness": 50}}
