@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hamburger_edge.calls.answer_template import AnswerTemplate, read_answer_template, value_text
 from hamburger_edge.calls.parameter_schema import read_parameters
-from hamburger_edge.calls.parameters import Parameter, checked_arguments, string_paths
+from hamburger_edge.calls.parameters import Parameter, changed, checked_arguments, string_paths
 from hamburger_edge.errors import InputError
 from hamburger_edge.support.strict import only_keys, read_json
 from hamburger_edge.support.values import check_text, safe_repr
@@ -122,17 +123,21 @@ class Catalogue:
             if name not in open_names:
                 known = ", ".join(sorted(open_names)) or "none"
                 raise InputError(f"names: no argument {safe_repr(name)} takes a text (known: {known:.200})")
-        return Catalogue(
-            tuple(
-                replace(tool, parameters=_limited(tool.parameters, tool.name, "", limits.names))
-                for tool in chosen
-            )
-        )
+
+        def limited(tool: Tool) -> Tool:
+            limit = partial(_limited, tool=tool.name, names=limits.names)
+            return replace(tool, parameters=changed(tool.parameters, limit))
+
+        return Catalogue(tuple(map(limited, chosen)))
 
     def copying(self, paths: Collection[str]) -> Catalogue:
         """Return the catalogue whose strings at these paths are spans of the prompt."""
+
+        def copying(parameter: Parameter, path: str) -> Parameter:
+            return replace(parameter, copied=path in paths)
+
         return Catalogue(
-            tuple(replace(tool, parameters=_copying(tool.parameters, "", paths)) for tool in self.tools)
+            tuple(replace(tool, parameters=changed(tool.parameters, copying)) for tool in self.tools)
         )
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -154,35 +159,13 @@ def _by_name(parameters: Sequence[Parameter]) -> dict[str, Parameter]:
     }
 
 
-def _limited(
-    parameters: Sequence[Parameter], tool: str, prefix: str, names: Mapping[str, tuple[str, ...]]
-) -> tuple[Parameter, ...]:
-    """Give the string parameters their allowed values, as listed or in lower case."""
-    limited = []
-    for parameter in parameters:
-        path = prefix + parameter.name
-        values = names.get(f"{tool}.{path}", names.get(path))
-        if values is not None and parameter.kind == "string":
-            choices = {value.lower(): value for value in reversed(values)} | {
-                value: value for value in values
-            }
-            parameter = replace(parameter, kind="choice", choices=choices)
-        elif parameter.properties:
-            properties = _limited(parameter.properties, tool, f"{path}.", names)
-            parameter = replace(parameter, properties=properties)
-        limited.append(parameter)
-    return tuple(limited)
-
-
-def _copying(parameters: Sequence[Parameter], prefix: str, paths: Collection[str]) -> tuple[Parameter, ...]:
-    return tuple(
-        replace(
-            parameter,
-            copied=(path := prefix + parameter.name) in paths,
-            properties=_copying(parameter.properties, f"{path}.", paths),
-        )
-        for parameter in parameters
-    )
+def _limited(parameter: Parameter, path: str, tool: str, names: Mapping[str, tuple[str, ...]]) -> Parameter:
+    """Give a string parameter its allowed values, as listed or in lower case."""
+    values = names.get(f"{tool}.{path}", names.get(path))
+    if values is None or parameter.kind != "string":
+        return parameter
+    choices = {value.lower(): value for value in reversed(values)} | {value: value for value in values}
+    return replace(parameter, kind="choice", choices=choices)
 
 
 def read_catalogue(data: Any, where: str = "tools") -> Catalogue:

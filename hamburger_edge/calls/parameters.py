@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hamburger_edge.errors import InputError
@@ -45,7 +45,7 @@ class Parameter:
 
     @property
     def mark(self) -> str:
-        """What stands before the value in the compact form."""
+        """The text before the value in the compact form."""
         return " " if self.positional else f" {self.name} "
 
     def checked(self, value: Any, where: str) -> Any:
@@ -107,6 +107,18 @@ def string_paths(parameters: Sequence[Parameter], prefix: str = "") -> Iterator[
         if parameter.kind == "string":
             yield prefix + parameter.name
         yield from string_paths(parameter.properties, f"{prefix}{parameter.name}.")
+
+
+def changed(
+    parameters: Sequence[Parameter], change: Callable[[Parameter, str], Parameter], prefix: str = ""
+) -> tuple[Parameter, ...]:
+    """Return the result of `change` for each parameter and its path; properties of objects come first."""
+    result = []
+    for parameter in parameters:
+        path = prefix + parameter.name
+        properties = changed(parameter.properties, change, f"{path}.")
+        result.append(change(replace(parameter, properties=properties), path))
+    return tuple(result)
 
 
 def strings_in(

@@ -13,7 +13,7 @@ from hamburger_edge.support.strict import from_mapping, read_json
 
 MANIFEST, FORMAT = "hamburger.json", 1
 GRAFT, DELTA, BASE = "graft.safetensors", "base_delta.safetensors", "base.safetensors"
-PARTS = "assembly"  # folder of what makes a bundle without PyTorch
+PARTS = "assembly"  # folder with the files that make a bundle without PyTorch
 LIGHTNING = ".ckpt"  # suffix of the paper authors' checkpoints, which are files
 _FORMER_FIELDS = {"answer_prefix"}  # of older versions: the draft index stores how answers begin
 
@@ -44,7 +44,7 @@ class CheckpointManifest:
     recommended_precision: Literal["int4", "int8", "fp16", "fp32"] | None = None  # of exports that name none
     edits_prompt: bool = False  # its answers are its prompts put right, and are held to that
     copied_fields: tuple[str, ...] = ()  # of JSON answers or calls: their strings are spans of the prompt
-    tools: tuple[dict[str, Any], ...] = ()  # opaque here: `Catalogue.to_json()` of what its answers call
+    tools: tuple[dict[str, Any], ...] = ()  # functions that its answers call; opaque here: catalogue's JSON
 
     def to_json(self) -> dict[str, Any]:
         """Return the file's content."""

@@ -2,6 +2,7 @@
 // allowed, and the strings of copied fields are spans of the prompt. Near the token limit only tokens are allowed from
 // which the answer can still be completed.
 import { InputError } from "../errors.js";
+import { Unconstrained } from "../structured/constraint.js";
 import { Spans, textsOf } from "../structured/spans.js";
 import { Vocabulary } from "../structured/vocabulary.js";
 import { callStates } from "./call_automaton.js";
@@ -121,13 +122,8 @@ class CompiledCalls {
   }
 }
 
-
 /** An answer's position. */
-export class CallGrammar {
-  /** @type {number | null} */
-  maxTokens = null;
-  /** @type {string | null} */
-  fallback = null;
+export class CallGrammar extends Unconstrained {
   masks = true;
   #compiled;
   #states;
@@ -148,13 +144,12 @@ export class CallGrammar {
 
   /** @param {CompiledCalls} compiled @param {number} maxTokens */
   constructor(compiled, maxTokens) {
+    super();
     this.#compiled = compiled;
     this.#states = compiled.states;
     this.#state = compiled.states.start;
     this.#last = maxTokens;
   }
-
-  async look() {}
 
   get forced() {
     if (!this.#run.length && !this.isEnded) this.#run = this.#compiled.run(this.#state);
@@ -248,6 +243,4 @@ export class CallGrammar {
       this.consume(token);
     }
   }
-
-  close() {}
 }

@@ -210,38 +210,36 @@ export function limited(all, { names = {}, tools }) {
       throw new InputError(`names: no argument ${safeRepr(name)} takes a text (known: ${known})`);
     }
   }
-  return chosen.map((tool) => ({ ...tool, parameters: withNames(tool.parameters, tool.name, "", names) }));
+  return chosen.map((tool) => changed(tool, (parameter, path) => withNames(parameter, path, tool.name, names)));
 }
 
 /** Return tools whose strings at these paths are spans of the prompt. @param {readonly Tool[]} tools @param {readonly string[]} paths */
 export function copying(tools, paths) {
-  return tools.map((tool) => ({ ...tool, parameters: copyingAt(tool.parameters, "", paths) }));
+  return tools.map((tool) => changed(tool, (parameter, path) => ({ ...parameter, isCopied: paths.includes(path) })));
 }
 
-/** @param {readonly Parameter[]} parameters @param {string} prefix @param {readonly string[]} paths @returns {Parameter[]} */
-function copyingAt(parameters, prefix, paths) {
-  return parameters.map((parameter) => {
+/** Change each parameter of a tool by its path; properties of objects come first. @param {Tool} tool @param {(parameter: Parameter, path: string) => Parameter} change @returns {Tool} */
+function changed(tool, change) {
+  /** @param {readonly Parameter[]} parameters @param {string} prefix @returns {Parameter[]} */
+  const all = (parameters, prefix) => parameters.map((parameter) => {
     const path = prefix + parameter.name;
-    return { ...parameter, isCopied: paths.includes(path), properties: copyingAt(parameter.properties, `${path}.`, paths) };
+    return change({ ...parameter, properties: all(parameter.properties, `${path}.`) }, path);
   });
+  return { ...tool, parameters: all(tool.parameters, "") };
 }
 
 /**
- * Give the string parameters their allowed values, as listed or in lower case.
- * @param {readonly Parameter[]} parameters @param {string} tool @param {string} prefix @param {Record<string, readonly string[]>} names
- * @returns {Parameter[]}
+ * Give a string parameter its allowed values, as listed or in lower case.
+ * @param {Parameter} parameter @param {string} path @param {string} tool @param {Record<string, readonly string[]>} names
+ * @returns {Parameter}
  */
-function withNames(parameters, tool, prefix, names) {
-  return parameters.map((parameter) => {
-    const path = prefix + parameter.name;
-    const properties = withNames(parameter.properties, tool, `${path}.`, names);
-    const values = names[`${tool}.${path}`] ?? names[path];
-    if (!values || parameter.kind !== "string") return { ...parameter, properties };
-    /** @type {Map<string, unknown>} the first of equal ones counts */
-    const choices = new Map([...values].reverse().map((value) => [value.toLowerCase(), value]));
-    for (const value of values) choices.set(value, value);
-    return { ...parameter, kind: "choice", choices };
-  });
+function withNames(parameter, path, tool, names) {
+  const values = names[`${tool}.${path}`] ?? names[path];
+  if (!values || parameter.kind !== "string") return parameter;
+  /** @type {Map<string, unknown>} the first of equal ones counts */
+  const choices = new Map([...values].reverse().map((value) => [value.toLowerCase(), value]));
+  for (const value of values) choices.set(value, value);
+  return { ...parameter, kind: "choice", choices };
 }
 
 /** @param {readonly Tool[]} tools @param {unknown} name @param {string} place */

@@ -20,10 +20,21 @@
 
 /** The constraint of an answer that has none. @implements {Constraint} */
 export class Unconstrained {
-  isComplete = null;
-  forced = null;
-  isEnded = false;
   masks = false;
+
+  /** @returns {boolean | null} */
+  get isComplete() {
+    return null;
+  }
+
+  /** @returns {number | null} */
+  get forced() {
+    return null;
+  }
+
+  get isEnded() {
+    return false;
+  }
 
   /** @returns {number | null} */
   get maxTokens() {
@@ -42,9 +53,9 @@ export class Unconstrained {
     return true;
   }
 
-  /** @param {number} _token */
-  allows(_token) {
-    return true;
+  /** @param {number} token */
+  allows(token) {
+    return this.keeps(token);
   }
 
   /** @param {readonly number[]} _prompt @param {readonly number[]} _answer */

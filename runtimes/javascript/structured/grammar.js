@@ -4,6 +4,7 @@
 //
 // xgrammar parses. It returns the forced text, which this module cuts into tokens like the tokenizer.
 import { InputError } from "../errors.js";
+import { Unconstrained } from "./constraint.js";
 import { rewritten } from "./rewriting.js";
 import { checkSchema } from "./schema.js";
 import { Vocabulary } from "./vocabulary.js";
@@ -101,11 +102,7 @@ async function compile(library, compiler, { kind, text, isLenient, allowsText })
 }
 
 /** An answer's position in a structure. */
-export class Grammar {
-  /** @type {number | null} */
-  maxTokens = null;
-  /** @type {string | null} */
-  fallback = null;
+export class Grammar extends Unconstrained {
   masks = true;
   /** @type {Place[]} before each token consumed */
   #before = [];
@@ -119,6 +116,7 @@ export class Grammar {
 
   /** @param {Matcher} matcher @param {Vocabulary} vocabulary @param {Int32Array} usable  bits of tokens */
   constructor(matcher, vocabulary, usable) {
+    super();
     this.#matcher = matcher;
     this.#vocabulary = vocabulary;
     this.#usable = usable;
@@ -147,11 +145,6 @@ export class Grammar {
 
   get isEnded() {
     return this.#place.isEnded;
-  }
-
-  /** @param {number} token */
-  allows(token) {
-    return this.keeps(token);
   }
 
   /** @param {number} token */

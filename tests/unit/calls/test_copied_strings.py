@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.refusals import END, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from hamburger_edge.calls.catalogue import CallLimits, read_catalogue
 from hamburger_edge.calls.compact_form import parse
 from hamburger_edge.calls.parameters import strings_in
 
-END = 256  # bytes are tokens here
 LONG = 300  # tokens of an answer, far from its limit
 # the same for the JavaScript runtime
 GOLDEN = json.loads((Path(__file__).parents[2] / "data" / "copied_calls.json").read_text("utf-8"))
@@ -38,19 +38,9 @@ def copying(prompt: str, answer: str = "", *, max_tokens: int = LONG, **limits: 
     return grammar
 
 
-def refused(prompt: str, answer: str) -> str | None:
-    """Return the answer up to the first refused byte; "end" if it may not end."""
-    grammar = copying(prompt)
-    for number, byte in enumerate(answer.encode()):
-        if not grammar.allows(byte):
-            return answer.encode()[: number + 1].decode(errors="replace")
-        grammar.consume(byte)
-    return None if grammar.allows(END) else "end"
-
-
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["answer"])
 def test_strings_of_copied_fields_are_spans_of_the_prompt(case: dict[str, str]) -> None:
-    assert refused(case["prompt"], case["answer"]) == case["refused"]
+    assert refused(copying(case["prompt"]), case["answer"]) == case["refused"]
 
 
 def test_name_from_a_list_needs_no_place_in_the_prompt() -> None:

@@ -147,7 +147,7 @@ def test_rows_are_examples_of_tune(rows: list[dict[str, Any]], commands: Command
 def test_commands_by_hand_are_valid_and_not_among_the_rows(
     rows: list[dict[str, Any]], commands: Commands
 ) -> None:
-    by_hand = judge.read_rows(generate.BY_HAND)
+    by_hand = generate.read_rows(generate.BY_HAND)
     assert sum(bool(row["calls"]) for row in by_hand) == 100
     assert_valid(by_hand, commands)
     known = {generate.plain(row["prompt"]) for row in by_hand}
@@ -160,9 +160,9 @@ def test_commands_by_hand_are_valid_and_not_among_the_rows(
 
 def test_rows_of_another_file_can_be_left_out(commands: Commands) -> None:
     first, second = itertools.islice(distinct(commands), 2)
-    assert next(distinct(commands, [first["prompt"].upper()])) == second
+    assert next(distinct(commands, [{"prompt": first["prompt"].upper()}])) == second
     compressed = generate.BY_HAND.parents[2] / "home-commands" / "examples.jsonl.gz"
-    assert len(generate.prompts_of(compressed)) == 40_000
+    assert len(generate.read_rows(compressed)) == 40_000
 
 
 def test_judge_tells_functions_values_and_whole_calls_apart() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.refusals import END, refused
 from helpers.scripted_backend import ScriptedBackend, info
 
 from hamburger_edge.chat.template import ChatTemplate
@@ -18,7 +19,6 @@ from hamburger_edge.loop.settings import SamplingSettings
 from hamburger_edge.model import Model
 from hamburger_edge.structured.copied_fields import CopiedFields, string_values
 
-END = 256  # bytes are tokens here
 PIECES = {300: b'"}', 301: b'", "n": 1}', 302: b'rey"}', 303: b'"Jerry"}', 304: b"sey Boys"}
 # the same for the JavaScript runtime
 GOLDEN = json.loads((Path(__file__).parents[2] / "data" / "copied_fields.json").read_text("utf-8"))
@@ -34,19 +34,9 @@ def copying(prompt: str, answer: str = "") -> CopiedFields:
     return constraint
 
 
-def refused(prompt: str, answer: str) -> str | None:
-    """Return the answer up to the first refused byte; "end" if it may not end."""
-    constraint = copying(prompt)
-    for number, byte in enumerate(answer.encode()):
-        if not constraint.allows(byte):
-            return answer.encode()[: number + 1].decode(errors="replace")
-        constraint.consume(byte)
-    return None if constraint.allows(END) else "end"
-
-
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["answer"])
 def test_copied_strings_are_spans_of_the_prompt(case: dict[str, str]) -> None:
-    assert refused(case["prompt"], case["answer"]) == case["refused"]
+    assert refused(copying(case["prompt"]), case["answer"]) == case["refused"]
 
 
 def test_token_that_spans_the_closing_quote_is_checked_byte_by_byte() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.refusals import END, refused
 from helpers.scripted_backend import ScriptedBackend
 
 from hamburger_edge.loop.answer_run import AnswerRun
@@ -19,7 +20,6 @@ from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.turns import Flag
 from hamburger_edge.structured.edits import Edits, kept_words
 
-END = 256  # bytes are tokens here
 # the same for the JavaScript runtime
 GOLDEN = json.loads((Path(__file__).parents[2] / "data" / "edits.json").read_text("utf-8"))
 
@@ -41,20 +41,10 @@ def edits_of(prompt: str) -> Edits:
     return edits
 
 
-def refused(prompt: str, answer: str) -> str | None:
-    """Return the answer up to the byte that may not come; "end" where it may not end."""
-    edits = edits_of(prompt)
-    for number, byte in enumerate(answer.encode()):
-        if not edits.allows(byte):
-            return answer.encode()[: number + 1].decode(errors="replace")
-        edits.consume(byte)
-    return None if edits.allows(END) else "end"
-
-
 @pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["answer"])
 def test_what_an_answer_may_become(case: dict[str, str]) -> None:
-    assert refused(case["prompt"], case["answer"]) == case["refused"]
-    assert refused(case["answer"], case["answer"]) is None
+    assert refused(edits_of(case["prompt"]), case["answer"]) == case["refused"]
+    assert refused(edits_of(case["answer"]), case["answer"]) is None
 
 
 @pytest.mark.parametrize("case", GOLDEN["words"], ids=lambda case: case["text"][:12])

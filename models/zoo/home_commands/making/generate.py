@@ -47,9 +47,9 @@ def titles(examples: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
     return [title for title in found if title.replace(" ", "").isalnum() and len(title) > 2]
 
 
-def distinct(commands: Commands, without: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
+def distinct(commands: Commands, without: Iterable[dict[str, Any]] = ()) -> Iterator[dict[str, Any]]:
     """Yield rows without end: no prompt twice, none of `without`, and none written by hand for judging."""
-    others = {*map(plain, without), *map(plain, prompts_of(BY_HAND))}
+    others = {plain(row["prompt"]) for row in (*without, *read_rows(BY_HAND))}
     known = {""}
     for number in itertools.count():
         row = commands.row(number)
@@ -58,10 +58,11 @@ def distinct(commands: Commands, without: Iterable[str] = ()) -> Iterator[dict[s
             yield row
 
 
-def prompts_of(rows: Path) -> list[str]:
-    """Return the prompts of a file of rows, which may be compressed."""
-    data = gzip.decompress(rows.read_bytes()) if rows.suffix == ".gz" else rows.read_bytes()
-    return [json.loads(line)["prompt"] for line in data.splitlines()]
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read a file of rows, which may be compressed."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
 
 
 def plain(prompt: str) -> str:
@@ -84,7 +85,7 @@ def main() -> None:
     options = parser.parse_args()
     everyday = everyday_sentences(options.everyday) if options.everyday else ()
     commands = make_commands(options.seed, everyday)
-    without = prompts_of(options.without) if options.without else ()
+    without = read_rows(options.without) if options.without else ()
     with options.out.open("w", encoding="utf-8") as file:
         for row in itertools.islice(distinct(commands, without), options.rows):
             file.write(json.dumps(row, ensure_ascii=False) + "\n")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import hamburger_edge
-from hamburger_edge.models.zoo.home_commands.making.generate import BY_HAND
+from hamburger_edge.models.zoo.home_commands.making.generate import BY_HAND, read_rows
 from hamburger_edge.models.zoo.home_commands.making.parser import HomeParser
 
 HOME = Path(__file__).with_name("home.json")
@@ -67,10 +67,6 @@ def keys(calls: Calls, without: Sequence[str] = ()) -> list[tuple[str, list[tupl
 
 def text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, int | float) else str(value).lower()
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 def read_home() -> dict[str, Any]:
