@@ -26,7 +26,7 @@ from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.bases.terms import copy_terms
+from hamburger_edge.models.bases.sources.terms import copy_terms
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.support.strict import from_mapping

@@ -20,7 +20,7 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.backend import Backend, ModelInfo
-from hamburger_edge.loop.engine import Reuse
+from hamburger_edge.loop.modes.engine import Reuse
 from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.support.values import flag
 

@@ -32,8 +32,8 @@ from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.int8_columns import quantize_columns, quantize_table
 from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import Recommended
-from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete
-from hamburger_edge.models.bases.terms import copy_terms
+from hamburger_edge.models.bases.sources.fetch import base_folder, fetch, is_complete
+from hamburger_edge.models.bases.sources.terms import copy_terms
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, PARTS, CheckpointManifest, read_manifest
 from hamburger_edge.support.files import DRAFT_INDEX, is_terms
 from hamburger_edge.support.folders import clear_leftovers, publish

@@ -13,10 +13,10 @@ from hamburger_edge.errors import CheckpointError
 from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.int8_columns import WeightOrigin
 from hamburger_edge.models.architecture.rotary import rotary_arrays
-from hamburger_edge.models.bases.fetch import fetch, weights_sha256
-from hamburger_edge.models.bases.gguf_file import GGUFFile
+from hamburger_edge.models.bases.formats.gguf_file import GGUFFile
+from hamburger_edge.models.bases.formats.renaming import hugging_face_names, norm_offset, rename
 from hamburger_edge.models.bases.layers import kept_weights
-from hamburger_edge.models.bases.renaming import hugging_face_names, norm_offset, rename
+from hamburger_edge.models.bases.sources.fetch import fetch, weights_sha256
 from hamburger_edge.models.bases.vocabulary import TABLES, kept_rows
 from hamburger_edge.models.checkpoints.arrays import read_arrays, read_stored
 from hamburger_edge.models.checkpoints.delta import change, check_delta

@@ -18,8 +18,8 @@ from tokenizers import Tokenizer, models
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import HamburgerWarning
 from hamburger_edge.export.gguf.tensors import GGUFBuilder
-from hamburger_edge.models.bases.gguf_tokenizer import pre_tokenizer_named
-from hamburger_edge.models.bases.sentencepiece import CONTROL, USER_DEFINED
+from hamburger_edge.models.bases.formats.gguf_tokenizer import pre_tokenizer_named
+from hamburger_edge.models.bases.formats.sentencepiece import CONTROL, USER_DEFINED
 
 NORMAL, UNKNOWN, UNUSED, BYTE = 1, 2, 5, 6
 PRE_TOKENIZERS = ("smollm", "llama-bpe", "qwen2", "gpt-2")

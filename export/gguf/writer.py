@@ -35,8 +35,8 @@ from hamburger_edge.export.gguf.vocabulary import add_vocabulary, jinja
 from hamburger_edge.export.quantization.covariances import Covariances, covariances_by_stage, stage_paths
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.llama import inverse_frequencies
-from hamburger_edge.models.bases.gguf_file import permute
-from hamburger_edge.models.bases.renaming import GGUF
+from hamburger_edge.models.bases.formats.gguf_file import permute
+from hamburger_edge.models.bases.formats.renaming import GGUF
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.support.progress import Progress, no_progress
 

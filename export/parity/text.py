@@ -18,10 +18,10 @@ from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.export.parity.graphs import Array, restart
 from hamburger_edge.export.quantization.calibration_batches import judging_texts
 from hamburger_edge.loop.backend import Backend, MicroReadout, Readout
-from hamburger_edge.loop.engine import Driver, Engine
-from hamburger_edge.loop.fixed_groups import groups_of_size
 from hamburger_edge.loop.ledger import Group, Ledger
-from hamburger_edge.loop.merge import merge
+from hamburger_edge.loop.modes.engine import Driver, Engine
+from hamburger_edge.loop.modes.fixed_groups import groups_of_size
+from hamburger_edge.loop.modes.merge import merge
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION

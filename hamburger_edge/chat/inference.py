@@ -19,8 +19,8 @@ from hamburger_edge.chat.tokenizer import TextStream, Tokenizer
 from hamburger_edge.errors import ContextFullError, InputError
 from hamburger_edge.loop.answer_run import MAX_TOKENS
 from hamburger_edge.loop.backend import Backend
-from hamburger_edge.loop.engine import Driver, Engine, Reuse
 from hamburger_edge.loop.ledger import Group
+from hamburger_edge.loop.modes.engine import Driver, Engine, Reuse
 from hamburger_edge.loop.sampling import Processor, Sampler
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.loop.turns import Turns

@@ -21,8 +21,8 @@ from hamburger_edge.errors import (
     SessionError,
 )
 from hamburger_edge.loop.backend import ModelInfo, Snapshot
-from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group
+from hamburger_edge.loop.modes.engine import Engine
 from hamburger_edge.support.values import safe_repr
 
 # errors that invalid contents can cause at their first use

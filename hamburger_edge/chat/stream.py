@@ -12,8 +12,8 @@ from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.errors import BusyError
 from hamburger_edge.loop.answer_run import Steps
 from hamburger_edge.loop.certainty import is_whole, negative_log_likelihood
-from hamburger_edge.loop.engine import Driver, Engine, Reuse
 from hamburger_edge.loop.ledger import Group
+from hamburger_edge.loop.modes.engine import Driver, Engine, Reuse
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.scores import TopToken
 from hamburger_edge.loop.settings import Settings

@@ -20,9 +20,9 @@ from hamburger_edge.bundle.manifest import FILE_NAME
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.evaluation.asking import EvaluationPlan, Request, Row, evaluate, table
-from hamburger_edge.evaluation.base_judge import prompt_ids
 from hamburger_edge.evaluation.checks import Prompt, read_prompts
 from hamburger_edge.evaluation.judges import Judge
+from hamburger_edge.evaluation.likelihood.base_judge import prompt_ids
 from hamburger_edge.evaluation.pairs import merit, prompts_needed
 from hamburger_edge.loop.dial import PLAIN, UNMEASURED, Recommended
 from hamburger_edge.model import Model

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hamburger_edge.errors import InputError, require
-from hamburger_edge.evaluation.base_judge import Judge
+from hamburger_edge.evaluation.likelihood.base_judge import Judge
 from hamburger_edge.loading import load
 from hamburger_edge.loop.settings import Settings
 

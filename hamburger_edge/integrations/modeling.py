@@ -24,7 +24,7 @@ from hamburger_edge.integrations.model_card import model_card
 from hamburger_edge.integrations.tokenization import tokenizer_of
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import WholeSequence
-from hamburger_edge.models.bases.terms import copy_terms
+from hamburger_edge.models.bases.sources.terms import copy_terms
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
 from hamburger_edge.models.checkpoints.checkpoint import CARD, Checkpoint, load_checkpoint, save_checkpoint
 from hamburger_edge.models.checkpoints.facts import write_into

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from hamburger_edge.chat.messages import read_messages
 from hamburger_edge.loop.backend import Snapshot
-from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group, match
+from hamburger_edge.loop.modes.engine import Engine
 from hamburger_edge.model import Model
 from hamburger_edge.serve.requests import AnswerRequest
 

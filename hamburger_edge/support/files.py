@@ -20,7 +20,7 @@ from typing import BinaryIO
 LITTLE = 1 << 20  # a disk with fewer free bytes counts as full
 TEXT = 1 << 28  # size limit, in bytes, of a file that is read as a whole: JSON, a recipe, prompts
 
-DRAFT_INDEX = "draft_index.bin"  # in checkpoints and bundles: see loop/draft_index.py
+DRAFT_INDEX = "draft_index.bin"  # in checkpoints and bundles: see drafts/draft_index.py
 
 _TERMS = re.compile(r"(LICENSE|NOTICE)([-.][\w.-]+)?|TERMS\.html")
 

@@ -20,7 +20,7 @@ from typing import Any
 from torch import Tensor
 
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.models.bases.renaming import hugging_face_names, norm_offset, rename
+from hamburger_edge.models.bases.formats.renaming import hugging_face_names, norm_offset, rename
 from hamburger_edge.models.bases.weights import LoadedBase, base_shapes, check_state, read_safetensors
 from hamburger_edge.support.strict import read_json
 

@@ -13,7 +13,7 @@ from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.architecture.config import BaseConfig, RopeScaling
 from hamburger_edge.models.architecture.llama import inverse_frequencies
 from hamburger_edge.models.bases.chat_template import JinjaTemplate
-from hamburger_edge.models.bases.gguf_file import GGUFFile, architecture_of
+from hamburger_edge.models.bases.formats.gguf_file import GGUFFile, architecture_of
 from hamburger_edge.models.bases.weights import LoadedBase, base_shapes, check_state
 
 # Gemma 3's files leave out what llama.cpp knows: every sixth layer has no window, the others this rope base

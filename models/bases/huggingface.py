@@ -12,7 +12,7 @@ from torch import Tensor
 from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.architecture.config import BaseConfig, RopeScaling
 from hamburger_edge.models.bases.chat_template import template_beside
-from hamburger_edge.models.bases.renaming import hugging_face_names, norm_offset, rename
+from hamburger_edge.models.bases.formats.renaming import hugging_face_names, norm_offset, rename
 from hamburger_edge.models.bases.weights import (
     LoadedBase,
     base_shapes,

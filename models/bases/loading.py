@@ -10,11 +10,17 @@ from hamburger_edge.chat.template import markup_beside
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.bases.adapter import base_of_adapter, is_adapter, merge_adapter
 from hamburger_edge.models.bases.chat_template import template_beside
-from hamburger_edge.models.bases.fetch import fetch, is_fetched, known_bases, pinned_name, weights_sha256
 from hamburger_edge.models.bases.gguf import load_gguf
-from hamburger_edge.models.bases.hub import PREFIX
 from hamburger_edge.models.bases.huggingface import load_hf
 from hamburger_edge.models.bases.layers import keep_layers
+from hamburger_edge.models.bases.sources.fetch import (
+    fetch,
+    is_fetched,
+    known_bases,
+    pinned_name,
+    weights_sha256,
+)
+from hamburger_edge.models.bases.sources.hub import PREFIX
 from hamburger_edge.models.bases.vocabulary import keep_tokens
 from hamburger_edge.models.bases.weights import LoadedBase, check_tokenizer
 from hamburger_edge.support.progress import Progress

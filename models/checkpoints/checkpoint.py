@@ -34,11 +34,11 @@ from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.chat_template import template_beside
-from hamburger_edge.models.bases.fetch import base_folder, fetch, notice_of, weights_sha256
 from hamburger_edge.models.bases.huggingface import read_config, read_eos
 from hamburger_edge.models.bases.layers import keep_layers
 from hamburger_edge.models.bases.loading import load_base
-from hamburger_edge.models.bases.terms import NOTICE, copy_terms, terms_in
+from hamburger_edge.models.bases.sources.fetch import base_folder, fetch, notice_of, weights_sha256
+from hamburger_edge.models.bases.sources.terms import NOTICE, copy_terms, terms_in
 from hamburger_edge.models.bases.vocabulary import keep_tokens
 from hamburger_edge.models.bases.weights import base_shapes, check_state, check_tokenizer, shapes
 from hamburger_edge.models.checkpoints.arrays import read_arrays

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hamburger_edge.errors import CheckpointError, ConfigError
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
-from hamburger_edge.models.bases.renaming import LIGHTNING, LIGHTNING_UNUSED, rename
+from hamburger_edge.models.bases.formats.renaming import LIGHTNING, LIGHTNING_UNUSED, rename
 from hamburger_edge.support.files import check_regular
 
 MERGER_HEADS = 64  # fixed in the reference, for any width

@@ -6,7 +6,7 @@ import { readMessages } from "./chat/messages.js";
 import { NO_TOOLS, Parts } from "./chat/parts.js";
 import { Stream } from "./chat/stream.js";
 import { InputError } from "./errors.js";
-import { Engine } from "./loop/engine.js";
+import { Engine } from "./loop/modes/engine.js";
 import { Settings } from "./loop/settings.js";
 import { checkOptions, checkText, flag, safeRepr, wholeIn } from "./support/values.js";
 

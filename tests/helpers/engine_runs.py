@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hamburger_edge.drafts.copied_words import START
 from hamburger_edge.drafts.draft_index import Guess, context_keys, pack
 from hamburger_edge.loop.backend import ModelInfo
-from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group
+from hamburger_edge.loop.modes.engine import Engine
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.loop.stats import Stats

@@ -17,11 +17,12 @@ def _of(file: str, tests: str, *changes: tuple[str, str]) -> list[Mutant]:
 
 
 LOOP, DRAFTS, CHAT = "hamburger_edge/loop", "hamburger_edge/drafts", "hamburger_edge/chat"
+MODES = f"{LOOP}/modes"
 QUANTIZATION = "export/quantization"
 
 MUTANTS = [
     *_of(
-        f"{LOOP}/engine.py",
+        f"{MODES}/engine.py",
         "unit/loop/test_engine*.py unit/chat/test_*.py",
         ("match(groups[:-1], merged", "match(groups, merged"),
         ('merged=reuse == "tokens" and not decoding.exact', 'merged=reuse == "tokens"'),
@@ -33,7 +34,7 @@ MUTANTS = [
         ("tokens -= len(newest) - len(left)", "tokens -= len(newest)"),
     ),
     *_of(
-        f"{LOOP}/checking.py",
+        f"{MODES}/checking.py",
         "unit/loop/test_engine*.py unit/chat/test_*.py",
         ("[first + index for index, slot", "[index for index, slot"),
         ("if choice.token != newest.token:", "if choice.token != slot[-1].token:"),
@@ -43,7 +44,7 @@ MUTANTS = [
         ),
     ),
     *_of(
-        f"{LOOP}/verify.py",
+        f"{MODES}/verify.py",
         "unit/loop/test_engine*.py unit/chat/test_*.py",
         ("if not more or more >= ledger.room_behind(stop)", "if not more or more > ledger.room_behind(stop)"),
         ("run.decoding.confidence ** (1 / self._slot_tokens)", "run.decoding.confidence"),
@@ -82,7 +83,7 @@ MUTANTS = [
         ("self.usable = self.banned.size < self.size", "self.usable = True"),
     ),
     *_of(
-        f"{LOOP}/merge.py",
+        f"{MODES}/merge.py",
         "unit/loop/test_engine*.py unit/chat/test_*.py",
         ("trying = 1 - micro.p_stop >= confidence", "trying = micro.p_stop >= confidence"),
     ),
@@ -93,12 +94,12 @@ MUTANTS = [
         ("return token in self.eos_ids or self.sampler.ended", "return self.sampler.ended"),
     ),
     *_of(
-        f"{LOOP}/draft.py",
+        f"{MODES}/draft.py",
         "unit/loop/test_engine*.py unit/chat/test_*.py",
         ("if not merged:\n            self.stands *= chance", "self.stands *= chance"),
     ),
     *_of(
-        f"{LOOP}/micro_steps.py",
+        f"{MODES}/micro_steps.py",
         "unit/loop/test_engine*.py unit/chat/test_*.py",
         ("self._read, self.p_stop = len(tokens),", "self._read, self.p_stop = self._read + 1,"),
     ),

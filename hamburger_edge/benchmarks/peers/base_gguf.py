@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hamburger_edge.errors import InputError
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.bases.fetch import base_folder
-from hamburger_edge.models.bases.renaming import GGUF, rename_back
+from hamburger_edge.models.bases.formats.renaming import GGUF, rename_back
+from hamburger_edge.models.bases.sources.fetch import base_folder
 from hamburger_edge.models.bases.weights import shapes
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 

@@ -83,7 +83,7 @@ def write_hugging_face(path: Path | None, folder: Path) -> None:
     """Write a checkpoint's base, with its delta applied, in the Hugging Face format."""
     from safetensors.torch import save_file
 
-    from hamburger_edge.models.bases.renaming import hugging_face_names, norm_offset, rename_back
+    from hamburger_edge.models.bases.formats.renaming import hugging_face_names, norm_offset, rename_back
     from hamburger_edge.models.bases.weights import shapes
     from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 

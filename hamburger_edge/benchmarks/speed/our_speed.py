@@ -17,7 +17,7 @@ from hamburger_edge.errors import require
 from hamburger_edge.loading import load
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.dial import Recommended
-from hamburger_edge.loop.fixed_groups import groups_of_size
+from hamburger_edge.loop.modes.fixed_groups import groups_of_size
 from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.model import Model

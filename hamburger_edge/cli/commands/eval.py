@@ -27,8 +27,8 @@ from hamburger_edge.support.values import number_in, whole_in
 
 if TYPE_CHECKING:
     from hamburger_edge.evaluation.checks import Prompt
-    from hamburger_edge.evaluation.quality import QualityPlan
-    from hamburger_edge.evaluation.quality_report import QualityReport
+    from hamburger_edge.evaluation.likelihood.quality import QualityPlan
+    from hamburger_edge.evaluation.likelihood.quality_report import QualityReport
 
 
 def run(options: argparse.Namespace) -> None:
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
         if getattr(options, flag) is not None:
             raise InputError(f"--{flag.replace('_', '-')} is for {wanted}: add that, or leave it out")
     from hamburger_edge.evaluation.checks import BUILT_IN, read_prompts
-    from hamburger_edge.evaluation.quality import QUICK, QualityPlan, quick
+    from hamburger_edge.evaluation.likelihood.quality import QUICK, QualityPlan, quick
 
     # check all inputs before the long work
     prompts = read_prompts(options.prompts or BUILT_IN)
@@ -189,8 +189,8 @@ def _measure(options: argparse.Namespace, prompts: list[Prompt], plan: QualityPl
     The first pass opens each bundle to check it, the second measures it. Memory holds the base and one
     other model.
     """
-    from hamburger_edge.evaluation.models import name_of, own_base, reference_base, sources
-    from hamburger_edge.evaluation.quality import Evaluation, check_room, check_tokens
+    from hamburger_edge.evaluation.likelihood.models import name_of, own_base, reference_base, sources
+    from hamburger_edge.evaluation.likelihood.quality import Evaluation, check_room, check_tokens
 
     bundles = sources(options.bundle, options.backend)
     settings = runtime_options(options)

@@ -9,7 +9,7 @@ from hamburger_edge.support.terminal import ProgressBar
 
 
 def run(options: argparse.Namespace) -> None:
-    from hamburger_edge.models.bases.fetch import fetch
+    from hamburger_edge.models.bases.sources.fetch import fetch
 
     with ProgressBar() as progress:
         folder = fetch(

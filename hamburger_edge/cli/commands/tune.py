@@ -24,9 +24,9 @@ def run(options: argparse.Namespace) -> None:
     from hamburger_edge.export.target import check_target as check_bundle
     from hamburger_edge.models.checkpoints.checkpoint import check_target
     from hamburger_edge.runtimes.torch.torch_backend import use_threads
-    from hamburger_edge.tuning.evaluate_run import evaluate_run
     from hamburger_edge.tuning.planning import Budget
-    from hamburger_edge.tuning.publish_run import bundle_beside, publish_run
+    from hamburger_edge.tuning.results.evaluate_run import evaluate_run
+    from hamburger_edge.tuning.results.publish_run import bundle_beside, publish_run
     from hamburger_edge.tuning.tune import tune
     from hamburger_edge.tuning.tune_run import TuneRun
 

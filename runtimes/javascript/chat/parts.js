@@ -13,7 +13,7 @@ import { Turns } from "./stream.js";
 
 /** @import { Group } from "../loop/backend.js" */
 /** @import { Constraint } from "../structured/constraint.js" */
-/** @import { Engine } from "../loop/engine.js" */
+/** @import { Engine } from "../loop/modes/engine.js" */
 /** @import { Settings } from "../loop/settings.js" */
 /** @import { Transcript } from "./messages.js" */
 /** @import { ChatTemplate } from "./template.js" */

@@ -5,7 +5,7 @@ import { Stats } from "../loop/stats.js";
 
 /** @import { Group } from "../loop/backend.js" */
 /** @import { Constraint } from "../structured/constraint.js" */
-/** @import { Engine, Reuse } from "../loop/engine.js" */
+/** @import { Engine, Reuse } from "../loop/modes/engine.js" */
 /** @import { Sampler, TopToken } from "../loop/sampling.js" */
 /** @import { Settings } from "../loop/settings.js" */
 /** @import { FinishReason } from "../loop/step.js" */

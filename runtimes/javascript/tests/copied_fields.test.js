@@ -7,7 +7,7 @@ import { readTools } from "../calls/catalogue.js";
 import { Parts } from "../chat/parts.js";
 import { ChatTemplate } from "../chat/template.js";
 import { Tokenizer } from "../chat/tokenizer.js";
-import { Engine } from "../loop/engine.js";
+import { Engine } from "../loop/modes/engine.js";
 import { Sampler } from "../loop/sampling.js";
 import { Settings } from "../loop/settings.js";
 import { CopiedFields } from "../structured/copied_fields.js";

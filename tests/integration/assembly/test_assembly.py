@@ -19,7 +19,7 @@ from hamburger_edge.assembling import assembled_bundle
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, InputError
 from hamburger_edge.export.assembly.assemble import assemble
-from hamburger_edge.models.bases.fetch import base_folder, is_complete
+from hamburger_edge.models.bases.sources.fetch import base_folder, is_complete
 from hamburger_edge.models.checkpoints.built_in import NAMES, ZOO
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.checkpoints.facts import write_into

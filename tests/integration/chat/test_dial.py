@@ -19,7 +19,7 @@ import hamburger_edge.cli.main as cli
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import DEFAULT_CONFIDENCE, MODES, Recommended
-from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.modes.engine import Engine
 
 SURE, CHECKED, PLAIN = Recommended("hybrid", 0.85), Recommended("verify", 0.6), Recommended("plain", 1.0)
 REFUSED = None

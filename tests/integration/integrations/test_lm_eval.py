@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("lm_eval", reason="lm-eval is not installed: pip install '.[lm-eval]'")
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.evaluation.base_judge import Judge
+from hamburger_edge.evaluation.likelihood.base_judge import Judge
 from hamburger_edge.integrations.lm_eval import HamburgerLM
 from hamburger_edge.models.checkpoints.built_in import ZOO
 

@@ -21,10 +21,10 @@ from tokenizers import Tokenizer
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import BundleError, FetchError
 from hamburger_edge.export.assembly.assemble import assemble
-from hamburger_edge.models.bases import terms, wheels
-from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete, weights_sha256
 from hamburger_edge.models.bases.loading import load_base
-from hamburger_edge.models.bases.wheels import Wheel, WheelBase
+from hamburger_edge.models.bases.sources import terms, wheels
+from hamburger_edge.models.bases.sources.fetch import base_folder, fetch, is_complete, weights_sha256
+from hamburger_edge.models.bases.sources.wheels import Wheel, WheelBase
 from hamburger_edge.models.checkpoints.checkpoint import save_checkpoint
 from hamburger_edge.models.training.grafting import graft
 from hamburger_edge.models.training.training_recipe import Shape

@@ -14,8 +14,8 @@ from helpers.toys.toy_models import toy_model
 from huggingface_hub import HfApi, constants, file_download
 
 from hamburger_edge.errors import CheckpointError, FetchError
-from hamburger_edge.models.bases.fetch import base_folder, fetch, is_complete, pinned_name
 from hamburger_edge.models.bases.loading import find_base
+from hamburger_edge.models.bases.sources.fetch import base_folder, fetch, is_complete, pinned_name
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
 OLD, NEW = "0" * 39 + "1", "0" * 39 + "2"  # commits

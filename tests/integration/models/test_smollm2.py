@@ -9,8 +9,8 @@ from helpers.toys.gguf_files import llama_cpp_logits
 from tokenizers import Tokenizer
 
 from hamburger_edge.chat.template import ChatTemplate
-from hamburger_edge.models.bases.fetch import fetch
 from hamburger_edge.models.bases.loading import load_base
+from hamburger_edge.models.bases.sources.fetch import fetch
 
 pytestmark = pytest.mark.slow
 

@@ -18,11 +18,11 @@ from helpers.places import contents
 import hamburger_edge
 from hamburger_edge.chat.template import PRESETS, ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.evaluation.base_judge import ask
 from hamburger_edge.evaluation.checks import BUILT_IN, Check, Prompt, read_prompts
-from hamburger_edge.evaluation.figures import Figures, figures
-from hamburger_edge.evaluation.models import reference_base
-from hamburger_edge.models.bases.fetch import notice_of
+from hamburger_edge.evaluation.likelihood.base_judge import ask
+from hamburger_edge.evaluation.likelihood.figures import Figures, figures
+from hamburger_edge.evaluation.likelihood.models import reference_base
+from hamburger_edge.models.bases.sources.fetch import notice_of
 from hamburger_edge.models.checkpoints import built_in
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint

@@ -25,9 +25,9 @@ from helpers.toys.toy_bundles import (
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import ClosedError, ContextFullError
 from hamburger_edge.loop.backend import Backend
-from hamburger_edge.loop.engine import Driver, Engine
-from hamburger_edge.loop.fixed_groups import groups_of_size
 from hamburger_edge.loop.ledger import Group, Ledger
+from hamburger_edge.loop.modes.engine import Driver, Engine
+from hamburger_edge.loop.modes.fixed_groups import groups_of_size
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend

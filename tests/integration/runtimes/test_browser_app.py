@@ -12,7 +12,7 @@ from helpers.browser_example import Served, example, notice, program, ready
 from helpers.browsing import Browser, browsing, needs_browser
 from helpers.nodejs import needs_packages
 
-from hamburger_edge.models.bases.fetch import base_folder, is_complete
+from hamburger_edge.models.bases.sources.fetch import base_folder, is_complete
 
 pytestmark = [needs_browser, needs_packages, pytest.mark.slow]
 

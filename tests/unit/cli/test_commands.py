@@ -22,8 +22,8 @@ from hamburger_edge.cli.commands.serve import access_of, for_browsers, named
 from hamburger_edge.cli.main import main
 from hamburger_edge.cli.parser import build_parser
 from hamburger_edge.errors import InputError
-from hamburger_edge.evaluation.base_judge import prompt_ids
-from hamburger_edge.evaluation.models import reference_base, sources
+from hamburger_edge.evaluation.likelihood.base_judge import prompt_ids
+from hamburger_edge.evaluation.likelihood.models import reference_base, sources
 from hamburger_edge.model import Model
 from hamburger_edge.models.checkpoints.built_in import ZOO
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint

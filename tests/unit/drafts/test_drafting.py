@@ -25,7 +25,7 @@ from hamburger_edge.drafts.draft_index import (
 from hamburger_edge.drafts.drafting import WEIGHT, Costs, Drafter, worth_of_token
 from hamburger_edge.errors import BundleError
 from hamburger_edge.loop.backend import Floats, MicroReadout
-from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.modes.engine import Engine
 
 
 def token(guess: Guess | None) -> int | None:

@@ -16,11 +16,11 @@ from helpers.scripted_backend import ScriptedBackend, info
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
-from hamburger_edge.evaluation.base_judge import Judge, ask
 from hamburger_edge.evaluation.checks import Check, Prompt
-from hamburger_edge.evaluation.models import own_base
-from hamburger_edge.evaluation.quality import Evaluation, QualityPlan, quick
-from hamburger_edge.evaluation.quality_report import QualityReport
+from hamburger_edge.evaluation.likelihood.base_judge import Judge, ask
+from hamburger_edge.evaluation.likelihood.models import own_base
+from hamburger_edge.evaluation.likelihood.quality import Evaluation, QualityPlan, quick
+from hamburger_edge.evaluation.likelihood.quality_report import QualityReport
 from hamburger_edge.model import Model
 
 PROMPTS = [Prompt(f"the cat {word} {n}", word) for word in ("sat", "mat") for n in range(6)]
@@ -77,7 +77,7 @@ def test_agreement_of_a_micro_decoder_is_measured(tokenizer: Tokenizer, agreemen
 def test_judge_reads_an_answer_in_chunks(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
-    monkeypatch.setattr("hamburger_edge.evaluation.base_judge.CHUNK", chunk)
+    monkeypatch.setattr("hamburger_edge.evaluation.likelihood.base_judge.CHUNK", chunk)
     model = scripted(tokenizer)
     backend: Any = model.backend
     prompt, answer = list(range(5, 25)), list(range(30, 60))

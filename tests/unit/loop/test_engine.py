@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hamburger_edge.drafts.drafting import Costs
 from hamburger_edge.loop.backend import ModelInfo
-from hamburger_edge.loop.engine import Engine
-from hamburger_edge.loop.fixed_groups import groups_of_size
+from hamburger_edge.loop.modes.engine import Engine
+from hamburger_edge.loop.modes.fixed_groups import groups_of_size
 
 
 @settings(max_examples=150)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hamburger_edge.drafts.draft_index import DraftIndex
-from hamburger_edge.loop.engine import Engine
-from hamburger_edge.loop.fixed_groups import groups_of_size
+from hamburger_edge.loop.modes.engine import Engine
+from hamburger_edge.loop.modes.fixed_groups import groups_of_size
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.loop.step import Step

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hamburger_edge.loop.backend import MicroReadout, ModelInfo
-from hamburger_edge.loop.engine import Engine
 from hamburger_edge.loop.ledger import Group
+from hamburger_edge.loop.modes.engine import Engine
+from hamburger_edge.loop.modes.verify import REREAD
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.loop.step import Step
 from hamburger_edge.loop.turns import Flag
-from hamburger_edge.loop.verify import REREAD
 
 SURE, UNSURE = 1e4, 0.1  # factors of the toy language's scores
 

@@ -9,7 +9,7 @@ from helpers.engine_runs import PROMPT, check_the_books, run, said, sampler
 from helpers.scripted_backend import Groups, ScriptedBackend, failing, info
 
 from hamburger_edge.errors import ContextFullError, InputError
-from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.modes.engine import Engine
 from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.turns import Flag

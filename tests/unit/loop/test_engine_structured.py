@@ -21,7 +21,7 @@ from hamburger_edge.benchmarks.requests.our_answers import single
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError
 from hamburger_edge.loop.dial import MODES
-from hamburger_edge.loop.engine import Engine
+from hamburger_edge.loop.modes.engine import Engine
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding, SamplingSettings
 from hamburger_edge.loop.stats import Stats

@@ -16,8 +16,8 @@ from helpers.toys.gguf_files import ggml_quantize, llama_cpp_logits, small_base,
 
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture.config import RopeScaling
-from hamburger_edge.models.bases.gguf_blocks import KINDS, decode
-from hamburger_edge.models.bases.gguf_file import permute, unpermute
+from hamburger_edge.models.bases.formats.gguf_blocks import KINDS, decode
+from hamburger_edge.models.bases.formats.gguf_file import permute, unpermute
 from hamburger_edge.models.bases.loading import load_base
 
 

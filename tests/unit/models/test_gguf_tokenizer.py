@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 from hamburger_edge.chat.tokenizer import TextStream
 from hamburger_edge.chat.tokenizer import Tokenizer as OurTokenizer
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.models.bases.fetch import fetch
-from hamburger_edge.models.bases.gguf_file import GGUFFile
-from hamburger_edge.models.bases.gguf_tokenizer import build_tokenizer
+from hamburger_edge.models.bases.formats.gguf_file import GGUFFile
+from hamburger_edge.models.bases.formats.gguf_tokenizer import build_tokenizer
+from hamburger_edge.models.bases.sources.fetch import fetch
 
 HARD = [
     "",

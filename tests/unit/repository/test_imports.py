@@ -10,10 +10,12 @@ from helpers.places import ROOT
 from packaging.requirements import Requirement
 
 GROUND = {"errors", "support"}
-CORE = {*GROUND, "calls", "structured", "drafts", "loop", "chat", "bundle"}
+LOOP = {"loop", "loop.modes"}
+CORE = {*GROUND, "calls", "structured", "drafts", *LOOP, "chat", "bundle"}
 APP = {*CORE, "hamburger_edge", "assembling", "exporting", "loading", "model"}
 RUNTIMES = {"runtimes.onnx", "runtimes.llamacpp", "runtimes.torch"}
-NETWORKS = {"models.architecture", "models.bases", "models.checkpoints"}
+BASES = {"models.bases", "models.bases.formats", "models.bases.sources"}
+NETWORKS = {"models.architecture", *BASES, "models.checkpoints"}
 DISTILLING = {*GROUND, "chat", *NETWORKS, "models.distillation"}
 TRAINING = {*DISTILLING, "models.training", "models.training.data"}
 WRITERS = {"export.assembly", "export.graphs", "export.quantization", "export.gguf", "export.parity"}
@@ -28,9 +30,10 @@ DIRECTION = {
     "structured": {*GROUND, "calls"},
     "drafts": GROUND,
     "loop": {*GROUND, "structured", "drafts"},
-    "chat": {*GROUND, "calls", "structured", "drafts", "loop"},
-    "bundle": {*GROUND, "calls", "structured", "drafts", "loop", "chat"},
-    "model": {*GROUND, "calls", "structured", "loop", "chat"},
+    "loop.modes": {*GROUND, "structured", "drafts", "loop"},
+    "chat": {*GROUND, "calls", "structured", "drafts", *LOOP},
+    "bundle": {*GROUND, "calls", "structured", "drafts", *LOOP, "chat"},
+    "model": {*GROUND, "calls", "structured", *LOOP, "chat"},
     "runtimes": set(),
     "runtimes.onnx": CORE,
     "runtimes.llamacpp": CORE,
@@ -41,8 +44,10 @@ DIRECTION = {
     "hamburger_edge": {*CORE, "model", "loading", "exporting"},
     "models": set(),
     "models.architecture": GROUND,
-    "models.bases": {*GROUND, "chat", "models.architecture"},
-    "models.checkpoints": {*GROUND, "chat", "models.architecture", "models.bases"},
+    "models.bases.formats": {*GROUND, "chat", "models.architecture"},
+    "models.bases.sources": {*GROUND, "chat", "models.bases.formats"},
+    "models.bases": {*GROUND, "chat", "models.architecture", *BASES},
+    "models.checkpoints": {*GROUND, "chat", "models.architecture", *BASES},
     "models.distillation": {*GROUND, "chat", *NETWORKS},
     "models.training.data": DISTILLING,
     "models.training.updates": {*GROUND, *NETWORKS, "models.training.data"},
@@ -61,15 +66,17 @@ DIRECTION = {
         *{*APP, *NETWORKS, "benchmarks", "evaluation"},
         *{"export.gguf", "export.quantization", "runtimes.llamacpp"},
     },
-    "evaluation": {*APP, *NETWORKS, "models.distillation", "runtimes.torch"},
+    "evaluation.likelihood": {*APP, *NETWORKS, "runtimes.torch", "evaluation"},
+    "evaluation": {*APP, *NETWORKS, "models.distillation", "runtimes.torch", "evaluation.likelihood"},
     "benchmarks.speed": {*APP, *NETWORKS, "export", "benchmarks", "evaluation"},
     "benchmarks.requests": {*APP, "benchmarks", "benchmarks.speed", "evaluation"},
     "benchmarks.peers.serving": {*CORE, "benchmarks", "benchmarks.peers", "benchmarks.speed", "evaluation"},
     "tuning.data": {*APP, *TRAINING, "evaluation"},
     "tuning.judging": {*APP, *TRAINING, "evaluation", "tuning.data"},
     "tuning": {*APP, *TRAINING, "evaluation", "tuning.data", "tuning.judging"},
+    "tuning.results": {*APP, *TRAINING, "evaluation", "tuning", "tuning.data", "tuning.judging"},
     "serve": {*APP, "models.checkpoints"},
-    "integrations": {*APP, *NETWORKS, "runtimes.torch", "evaluation"},
+    "integrations": {*APP, *NETWORKS, "runtimes.torch", "evaluation", "evaluation.likelihood"},
     "integrations.optimum_commands": {*GROUND, "cli.commands"},
     "integrations.pyinstaller_hooks": {"runtimes.onnx"},
     "cli": {*APP, "cli.commands"},
@@ -80,12 +87,13 @@ DIRECTION = {
             *TRAINING,
             "tuning",
             "tuning.data",
+            "tuning.results",
             "serve",
             "export",
             "export.parity",
             "runtimes.torch",
         },
-        *{"evaluation", "benchmarks", *PEERS},
+        *{"evaluation", "evaluation.likelihood", "benchmarks", *PEERS},
     },
     "__main__": {"cli"},
 }

@@ -9,7 +9,7 @@ from hamburger_edge.evaluation.recommending import Recommendation
 from hamburger_edge.loop.dial import PLAIN
 from hamburger_edge.tuning.judging.baselines import Baseline
 from hamburger_edge.tuning.judging.score_range import score_range
-from hamburger_edge.tuning.outcome import Outcome
+from hamburger_edge.tuning.results.outcome import Outcome
 
 
 def row(prompts: int, score: float) -> Row:

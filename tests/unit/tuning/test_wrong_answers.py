@@ -9,7 +9,7 @@ import pytest
 
 from hamburger_edge.evaluation.judges import Case, distance
 from hamburger_edge.tuning.judging.baselines import Baseline
-from hamburger_edge.tuning.wrong_answers import (
+from hamburger_edge.tuning.results.wrong_answers import (
     RecordingJudge,
     WrongAnswer,
     next_step,

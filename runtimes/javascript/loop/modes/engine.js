@@ -13,19 +13,19 @@
 //     plain.js     the base chooses every token
 //     merge.js     micro tokens join the base's token, unchecked
 //     verify.js    the base checks drafts; mode hybrid is verify with one rule more
-import { InputError } from "../errors.js";
-import { AnswerRun } from "./answer_run.js";
-import { CachedText, tokenCount } from "./cached_text.js";
+import { InputError } from "../../errors.js";
+import { AnswerRun } from "../answer_run.js";
+import { CachedText, tokenCount } from "../cached_text.js";
 import { merge } from "./merge.js";
 import { plain } from "./plain.js";
 import { hybrid, verify } from "./verify.js";
 
-/** @import { Steps } from "./answer_run.js" */
-/** @import { Backend, Group } from "./backend.js" */
-/** @import { Words } from "../drafts/copied_words.js" */
-/** @import { Sampler } from "./sampling.js" */
-/** @import { Settings } from "./settings.js" */
-/** @import { Stats } from "./stats.js" */
+/** @import { Steps } from "../answer_run.js" */
+/** @import { Backend, Group } from "../backend.js" */
+/** @import { Words } from "../../drafts/copied_words.js" */
+/** @import { Sampler } from "../sampling.js" */
+/** @import { Settings } from "../settings.js" */
+/** @import { Stats } from "../stats.js" */
 
 /**
  * Slots of the cache that may serve the beginning of a prompt: none, slots with the same groups, or also merged slots

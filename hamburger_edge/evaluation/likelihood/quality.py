@@ -14,9 +14,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.evaluation.base_judge import Judge, JudgedAnswer, ask, prompt_ids
 from hamburger_edge.evaluation.checks import Prompt
-from hamburger_edge.evaluation.quality_report import ModelReport, QualityReport, QualityRow, Skipped
+from hamburger_edge.evaluation.likelihood.base_judge import Judge, JudgedAnswer, ask, prompt_ids
+from hamburger_edge.evaluation.likelihood.quality_report import (
+    ModelReport,
+    QualityReport,
+    QualityRow,
+    Skipped,
+)
 from hamburger_edge.loop.settings import Settings
 from hamburger_edge.model import Model
 from hamburger_edge.support.progress import Progress, no_progress

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hamburger_edge.errors import FetchError
-from hamburger_edge.models.bases import hub, wheels
+from hamburger_edge.models.bases.sources import hub, wheels
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import locked, sha256
 from hamburger_edge.support.folders import publish

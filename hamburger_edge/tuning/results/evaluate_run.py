@@ -32,17 +32,17 @@ from hamburger_edge.support.version import package_version
 from hamburger_edge.tuning.data.copied_values import not_in_prompt
 from hamburger_edge.tuning.judging.baselines import Baseline
 from hamburger_edge.tuning.judging.tool_scores import ToolScore, tool_scores
-from hamburger_edge.tuning.outcome import Outcome
 from hamburger_edge.tuning.planning import FEWEST_PROMPTS
-from hamburger_edge.tuning.run_certainty import calibrate
-from hamburger_edge.tuning.task import Task
-from hamburger_edge.tuning.tune import Tuned
-from hamburger_edge.tuning.tune_run import TuneRun
-from hamburger_edge.tuning.wrong_answers import (
+from hamburger_edge.tuning.results.outcome import Outcome
+from hamburger_edge.tuning.results.run_certainty import calibrate
+from hamburger_edge.tuning.results.wrong_answers import (
     RecordingJudge,
     WrongAnswer,
     write_wrong,
 )
+from hamburger_edge.tuning.task import Task
+from hamburger_edge.tuning.tune import Tuned
+from hamburger_edge.tuning.tune_run import TuneRun
 
 BUNDLE, EVALUATION, WRONG = "bundle", "evaluation.json", "wrong.jsonl"
 PILOT = 3  # requests that are timed first

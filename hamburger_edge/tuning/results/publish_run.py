@@ -9,13 +9,13 @@ from pathlib import Path
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read_calibration
 from hamburger_edge.models.checkpoints.checkpoint import CURVES, copy_checkpoint
 from hamburger_edge.support.folders import copy_folder
-from hamburger_edge.tuning.evaluate_run import BUNDLE, WRONG
-from hamburger_edge.tuning.outcome import Outcome
-from hamburger_edge.tuning.run_certainty import write_picture
-from hamburger_edge.tuning.task_card import task_card
+from hamburger_edge.tuning.results.evaluate_run import BUNDLE, WRONG
+from hamburger_edge.tuning.results.outcome import Outcome
+from hamburger_edge.tuning.results.run_certainty import write_picture
+from hamburger_edge.tuning.results.task_card import task_card
+from hamburger_edge.tuning.results.wrong_answers import next_step
 from hamburger_edge.tuning.tune import Tuned
 from hamburger_edge.tuning.tune_run import TuneRun
-from hamburger_edge.tuning.wrong_answers import next_step
 
 CAPTIONS = {  # of the curves of each main training
     "tuning": "The base's training: share of right answers and losses over its steps",

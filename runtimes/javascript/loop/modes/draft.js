@@ -7,12 +7,12 @@
 //
 //     micro step   runs if   stands * (1 - pStop) > cost of its micro steps + cost of a row
 //     token        joins if  worth * stands * p >= cost of a row, or if it is merged, without a row
-import { Drafter, MOST, USUAL_COSTS, worthOfToken } from "../drafts/drafting.js";
+import { Drafter, MOST, USUAL_COSTS, worthOfToken } from "../../drafts/drafting.js";
 import { MicroSteps, logChance } from "./micro_steps.js";
-import { stepToken } from "./step.js";
+import { stepToken } from "../step.js";
 
-/** @import { AnswerRun, Row } from "./answer_run.js" */
-/** @import { Slot, StepToken } from "./step.js" */
+/** @import { AnswerRun, Row } from "../answer_run.js" */
+/** @import { Slot, StepToken } from "../step.js" */
 
 // A guess with at least this probability is taken without a micro step.
 const SURE = 0.9;

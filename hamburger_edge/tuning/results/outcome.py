@@ -14,7 +14,7 @@ from hamburger_edge.tuning.dataset import FEW
 from hamburger_edge.tuning.judging.baselines import Baseline, comparison, plain_score, unbeaten
 from hamburger_edge.tuning.judging.score_range import score_range
 from hamburger_edge.tuning.judging.tool_scores import ToolScore, show_tool_scores, tool_table
-from hamburger_edge.tuning.wrong_answers import WrongAnswer, show_wrong
+from hamburger_edge.tuning.results.wrong_answers import WrongAnswer, show_wrong
 
 NOT_MEASURED = "certainty: not measured, since too few prompts neither train nor judge: give more examples"
 

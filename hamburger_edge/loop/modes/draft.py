@@ -17,7 +17,7 @@ from typing import Protocol
 from hamburger_edge.drafts.drafting import MOST, Drafter, worth_of_token
 from hamburger_edge.loop.answer_run import AnswerRun, BaseRow
 from hamburger_edge.loop.backend import Floats
-from hamburger_edge.loop.micro_steps import MicroSteps, log_chance
+from hamburger_edge.loop.modes.micro_steps import MicroSteps, log_chance
 from hamburger_edge.loop.step import StepToken
 
 # A guess with at least this probability is taken without a micro step.

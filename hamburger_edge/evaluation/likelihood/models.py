@@ -9,7 +9,7 @@ from typing import Any
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import InputError, require
-from hamburger_edge.evaluation.base_judge import Judge
+from hamburger_edge.evaluation.likelihood.base_judge import Judge
 from hamburger_edge.loading import find_bundle, load
 from hamburger_edge.model import Model
 from hamburger_edge.support.values import whole_in

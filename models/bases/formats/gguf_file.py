@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hamburger_edge.errors import CheckpointError, require
-from hamburger_edge.models.bases.gguf_blocks import KINDS, decode
-from hamburger_edge.models.bases.renaming import GGUF, rename
+from hamburger_edge.models.bases.formats.gguf_blocks import KINDS, decode
+from hamburger_edge.models.bases.formats.renaming import GGUF, rename
 from hamburger_edge.support.files import open_regular
 from hamburger_edge.support.gguf_header import StoredTensor, read_header
 

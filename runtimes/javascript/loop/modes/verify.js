@@ -5,14 +5,14 @@
 // The call that reads the prompt checks a draft, too: of guesses, since there is no row yet.
 //
 // Mode hybrid is verify with one rule more (`HybridRule`): tokens that are sure are merged, unchecked.
-import { attempt } from "./answer_run.js";
-import { CHUNK, tokenCount } from "./cached_text.js";
+import { attempt } from "../answer_run.js";
+import { CHUNK, tokenCount } from "../cached_text.js";
 import { check } from "./checking.js";
 import { Drafts } from "./draft.js";
-import { stepOf } from "./step.js";
+import { stepOf } from "../step.js";
 
-/** @import { AnswerRun, Row, Steps } from "./answer_run.js" */
-/** @import { Slot, Step } from "./step.js" */
+/** @import { AnswerRun, Row, Steps } from "../answer_run.js" */
+/** @import { Slot, Step } from "../step.js" */
 
 // If the base's top probability is below the confidence, it re-reads the newest merged groups, up to
 // REREAD * maxGroupTokens tokens.

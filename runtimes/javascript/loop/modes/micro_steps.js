@@ -1,6 +1,6 @@
 // Micro steps: the scores of a group's further tokens, after one row of the base.
 
-/** @import { AnswerRun, Row } from "./answer_run.js" */
+/** @import { AnswerRun, Row } from "../answer_run.js" */
 
 /** The micro decoder in one group. */
 export class MicroSteps {

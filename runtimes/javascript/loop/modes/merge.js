@@ -5,11 +5,11 @@
 //          +-------------------- the group becomes one slot ----------------------------+
 //
 // Nothing checks a micro token.
-import { attempt } from "./answer_run.js";
+import { attempt } from "../answer_run.js";
 import { MicroSteps, logChance } from "./micro_steps.js";
-import { stepToken } from "./step.js";
+import { stepToken } from "../step.js";
 
-/** @import { AnswerRun, Row, Steps } from "./answer_run.js" */
+/** @import { AnswerRun, Row, Steps } from "../answer_run.js" */
 
 // By stop rule "after" a group's first micro step runs if the base's row gives 1 - pStop >= TRY * confidence. Its own
 // 1 - pStop must then reach the confidence (docs/spec/loop.md).

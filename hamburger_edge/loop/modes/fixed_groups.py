@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hamburger_edge.loop.answer_run import AnswerRun, Steps
-from hamburger_edge.loop.merge import may_go_on
-from hamburger_edge.loop.micro_steps import MicroSteps
+from hamburger_edge.loop.modes.merge import may_go_on
+from hamburger_edge.loop.modes.micro_steps import MicroSteps
 from hamburger_edge.loop.step import StepToken
 
 

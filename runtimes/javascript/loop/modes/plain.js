@@ -1,8 +1,8 @@
 // Mode plain: the base chooses every token, one per call. Tokens that a grammar forces need no scores: they are read with
 // the next call.
-import { stepToken } from "./step.js";
+import { stepToken } from "../step.js";
 
-/** @import { AnswerRun, Steps } from "./answer_run.js" */
+/** @import { AnswerRun, Steps } from "../answer_run.js" */
 
 /** @param {AnswerRun} run @returns {Steps} */
 export async function* plain(run) {

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from hamburger_edge.evaluation.base_judge import LOOP, JudgedAnswer
-from hamburger_edge.evaluation.figures import Figures, figures
+from hamburger_edge.evaluation.likelihood.base_judge import LOOP, JudgedAnswer
+from hamburger_edge.evaluation.likelihood.figures import Figures, figures
 from hamburger_edge.evaluation.machine import versions
 from hamburger_edge.loop.backend import ModelInfo
 from hamburger_edge.support.tables import number, table

@@ -9,7 +9,7 @@ from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.tables import pipes
 from hamburger_edge.tuning.data.example_command import is_command
-from hamburger_edge.tuning.outcome import Outcome
+from hamburger_edge.tuning.results.outcome import Outcome
 from hamburger_edge.tuning.tune import Tuned
 
 UNKNOWN = "not stated"

@@ -10,8 +10,8 @@ import re
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.models.bases.gguf_file import GGUFFile
-from hamburger_edge.models.bases.sentencepiece import CONTROL, USER_DEFINED, sentencepiece_tokenizer
+from hamburger_edge.models.bases.formats.gguf_file import GGUFFile
+from hamburger_edge.models.bases.formats.sentencepiece import CONTROL, USER_DEFINED, sentencepiece_tokenizer
 
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

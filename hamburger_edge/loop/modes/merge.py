@@ -10,7 +10,7 @@ Nothing checks a micro token.
 from __future__ import annotations
 
 from hamburger_edge.loop.answer_run import AnswerRun, BaseRow, Steps
-from hamburger_edge.loop.micro_steps import MicroSteps, log_chance
+from hamburger_edge.loop.modes.micro_steps import MicroSteps, log_chance
 from hamburger_edge.loop.step import Slot, StepToken
 
 # By stop rule "after" a group's first micro step runs if the base's row gives 1 - p_stop >= TRY * confidence.

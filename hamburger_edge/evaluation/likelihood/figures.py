@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hamburger_edge.evaluation.base_judge import JudgedAnswer
+from hamburger_edge.evaluation.likelihood.base_judge import JudgedAnswer
 
 
 @dataclass(frozen=True)

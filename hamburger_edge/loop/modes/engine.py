@@ -27,13 +27,13 @@ from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.cached_text import CachedText
 from hamburger_edge.loop.dial import Mode
 from hamburger_edge.loop.ledger import Group
-from hamburger_edge.loop.merge import merge
-from hamburger_edge.loop.plain import plain
+from hamburger_edge.loop.modes.merge import merge
+from hamburger_edge.loop.modes.plain import plain
+from hamburger_edge.loop.modes.verify import hybrid, verify
 from hamburger_edge.loop.sampling import Sampler
 from hamburger_edge.loop.settings import Decoding
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.turns import Flag
-from hamburger_edge.loop.verify import hybrid, verify
 
 # Slots that may be reused for the beginning of a prompt. "none": no slots. "groups": slots of equal groups.
 # "tokens": also merged slots of equal tokens.

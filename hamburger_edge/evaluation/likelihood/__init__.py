@@ -1,0 +1,1 @@
+"""How likely a base finds a model's answers, against its own."""

@@ -1,0 +1,1 @@
+"""What a run of `tune` ends with: figures, certainty, wrong answers, card and published checkpoint."""
