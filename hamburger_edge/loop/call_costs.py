@@ -34,16 +34,18 @@ class CallTimes:
 
 
 def time_calls(
-    backend: Backend, rows: Sequence[int] = (1, DRAFT_ROWS), *, seconds: float = SECONDS
+    backend: Backend, rows: Sequence[int] = (1, DRAFT_ROWS), *, seconds: float = SECONDS, threads: int = 0
 ) -> CallTimes | None:
     """Time calls in turns, with a cache that is empty before and after. None: they take too long.
 
-    A micro step follows a base call, as in a draft, so its weights are not in the processor's cache.
+    A micro step follows a base call, as in a draft, so its weights are not in the processor's cache. With
+    `threads` it ends, with None, as soon as these do not have a processor each. The first round, which reads
+    weights from the disk, does not count for that.
     """
     token = min(backend.info.eos_ids, default=0)
     base, steps = [list[float]() for _ in rows], list[float]()
-    began, used = perf_counter(), process_time()
-    while len(steps) < ROUNDS * len(rows) and (not steps or perf_counter() - began < seconds):
+    end, clock = perf_counter() + seconds, ProcessorClock()
+    while len(steps) < ROUNDS * len(rows) and (not steps or perf_counter() < end):
         for times, count in zip(base, rows, strict=True):
             backend.truncate(0)
             begin = perf_counter()
@@ -53,11 +55,25 @@ def time_calls(
             begin = perf_counter()
             backend.micro(token)
             steps.append(perf_counter() - begin)
+        if len(base[0]) == 1:
+            clock = ProcessorClock()
+        elif clock.processors() < UNDISTURBED * threads:
+            break
     backend.truncate(0)
-    if len(base[0]) < FEWEST_ROUNDS:
+    processors = clock.processors()
+    if len(base[0]) < FEWEST_ROUNDS or processors < UNDISTURBED * threads:
         return None
-    processors = (process_time() - used) / (perf_counter() - began)
     return CallTimes(dict(zip(rows, map(min, base), strict=True)), min(steps), processors)
+
+
+class ProcessorClock:
+    """Counts the processors that the process uses on average, from now on."""
+
+    def __init__(self) -> None:
+        self._began, self._used = perf_counter(), process_time()
+
+    def processors(self) -> float:
+        return (process_time() - self._used) / max(perf_counter() - self._began, 1e-9)
 
 
 def _limited(cost: float) -> float:

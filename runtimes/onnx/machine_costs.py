@@ -1,6 +1,7 @@
 """Costs of drafting on this machine: measured once for each bundle, then kept in the cache folder.
 
-A busy machine gives wrong costs. Then the bundle's own count, and the next start measures again.
+A busy machine gives wrong costs. Then measuring ends at once, the bundle's own count, and the next start
+tries again.
 
 The length of drafts in `verify` depends on them, its answers do not: rows are exact. `hybrid` merges what it
 drafts, so it keeps the bundle's own costs, and its answers are the same on every machine.
@@ -43,8 +44,8 @@ def machine_costs(backend: Backend, threads: int) -> Costs | None:
                 return costs
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        times = time_calls(backend)
-        if times is None or not times.undisturbed(threads):
+        times = time_calls(backend, threads=threads)
+        if times is None:
             return None
         costs = times.costs()
         with write_atomically(path) as partial:

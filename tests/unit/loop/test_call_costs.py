@@ -32,3 +32,11 @@ def test_calls_take_turns_and_leave_the_cache_empty() -> None:
 
 def test_calls_without_time_for_three_rounds_are_not_measured() -> None:
     assert time_calls(ScriptedBackend(), (1, 3), seconds=0.0) is None
+
+
+def test_measuring_ends_once_the_threads_have_no_processors() -> None:
+    """A start on a busy machine must not wait for all rounds."""
+    backend = ScriptedBackend()
+    assert time_calls(backend, (1, 3), threads=1000) is None  # more than any machine gives
+    assert backend.macro_calls == [1, 3, 1, 3]
+    assert backend.slots == 0
