@@ -57,6 +57,14 @@ def to_arrays(conversations: Sequence[Conversation], top_k: int) -> dict[str, np
     }
 
 
+def kept_type(out: str) -> torch.dtype | None:
+    """Return the number type of the data that the folder already holds, which a resumed run keeps."""
+    if not folder_at(out).exists(NAME):
+        return None
+    types = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+    return types.get(read_data_manifest(out).dtype)
+
+
 def shard_size(folder: str | Path, tokens: int, rows: int) -> int:
     """Return the conversations per shard: a few batches, or fewer if these hold enough tokens.
 

@@ -34,7 +34,7 @@ from hamburger_edge.models.distillation.conversations import (
     ShardRun,
     plan,
 )
-from hamburger_edge.models.distillation.distill import distill, shard_size
+from hamburger_edge.models.distillation.distill import distill, kept_type, shard_size
 from hamburger_edge.models.distillation.generation import BatchGenerator
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.support.repetition import four_gram_repetition
@@ -111,6 +111,14 @@ def test_template_may_begin_with_one_token(tmp_path: Path) -> None:
     source = {"base": "toy"}
     manifest = distill(toy_base(), tmp_path, SETTINGS, turns, PROMPTS, source, dtype=torch.float32)
     assert manifest.answer_tokens > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_resumed_run_keeps_the_number_type(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Whichever the machine would choose for new data."""
+    assert kept_type(str(tmp_path)) is None
+    distill(toy_base(), tmp_path, SETTINGS, TURNS, PROMPTS, {"base": "toy"}, dtype=dtype)
+    assert kept_type(str(tmp_path)) == dtype
 
 
 def test_folder_of_other_settings_is_refused(made: Path) -> None:
