@@ -1,6 +1,6 @@
 """Backends, which compute macro steps and micro steps. They implement `loop.backend.Backend`.
 
-    loop/engine --groups, positions--> macro        base, one slot a group  --> logits, p_stop, features
+    loop/modes --groups, positions--> macro        base, one slot a group  --> logits, p_stop, features
                 --features-----------> micro_begin  an empty micro decoder
                 --token--------------> micro        the group's next token  --> logits, p_stop
 
