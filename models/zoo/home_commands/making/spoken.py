@@ -18,7 +18,6 @@ LISTS = {
 }
 
 NEIGHBOURS = dict(zip("qwertyuiopasdfghjklzxcvbnm", "wqwrtyuioposadfghjkxzxcvbn", strict=True))
-REASONS = 0.09  # share of commands after a remark
 FREE_TEXT = ("message", "conversation_command", "search_query", "item")
 
 
@@ -45,8 +44,8 @@ def spoken(pieces: list[SentencePart], draw: Random) -> list[SentencePart]:
     """Return the pieces of one command with politeness and hesitation."""
     text = "".join(piece.text for piece in pieces)
     before = []
-    if draw.random() < REASONS:
-        before.append(draw.choice(LISTS["reason"]) + draw.choice((", ", " ", " so ", ". ", " and ")))
+    if draw.random() < 0.05:
+        before.append(draw.choice(LISTS["reason"]) + draw.choice((", ", " ", " so ", ". ")))
     if draw.random() < 0.16:
         before.append(draw.choice(LISTS["filler"]) + draw.choice((" ", " ", ", ")))
     if text.split(" ")[0].lower() in LISTS["verb"] and draw.random() < 0.3:
