@@ -51,7 +51,7 @@ class Timed(ScriptedBackend):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in ("loop.cached_text", "loop.micro_steps", "chat.stream"):
+    for module in ("loop.cached_text", "loop.modes.micro_steps", "chat.stream"):
         monkeypatch.setattr(f"hamburger_edge.{module}.perf_counter", clock)
     return clock
 
