@@ -30,7 +30,7 @@ class CallTimes:
 
     def undisturbed(self, threads: int) -> bool:
         """Whether the threads had their processors: calls of a busy machine have other proportions."""
-        return self.processors >= UNDISTURBED * threads
+        return undisturbed(self.processors, threads)
 
 
 def time_calls(
@@ -57,13 +57,12 @@ def time_calls(
             steps.append(perf_counter() - begin)
         if len(base[0]) == 1:
             clock = ProcessorClock()
-        elif clock.processors() < UNDISTURBED * threads:
+        elif not undisturbed(clock.processors(), threads):
             break
     backend.truncate(0)
-    processors = clock.processors()
-    if len(base[0]) < FEWEST_ROUNDS or processors < UNDISTURBED * threads:
-        return None
-    return CallTimes(dict(zip(rows, map(min, base), strict=True)), min(steps), processors)
+    measured = CallTimes(dict(zip(rows, map(min, base), strict=True)), min(steps), clock.processors())
+    whole = len(base[0]) >= FEWEST_ROUNDS and measured.undisturbed(threads)
+    return measured if whole else None
 
 
 class ProcessorClock:
@@ -74,6 +73,10 @@ class ProcessorClock:
 
     def processors(self) -> float:
         return (process_time() - self._used) / max(perf_counter() - self._began, 1e-9)
+
+
+def undisturbed(processors: float, threads: int) -> bool:
+    return processors >= UNDISTURBED * threads
 
 
 def _limited(cost: float) -> float:

@@ -59,10 +59,9 @@ def to_arrays(conversations: Sequence[Conversation], top_k: int) -> dict[str, np
 
 def kept_type(out: str) -> torch.dtype | None:
     """Return the number type of the data that the folder already holds, which a resumed run keeps."""
-    if not folder_at(out).exists(NAME):
-        return None
+    there = _manifest_in(out)
     types = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-    return types.get(read_data_manifest(out).dtype)
+    return None if there is None else types.get(there.dtype)
 
 
 def shard_size(folder: str | Path, tokens: int, rows: int) -> int:
@@ -71,8 +70,8 @@ def shard_size(folder: str | Path, tokens: int, rows: int) -> int:
     A folder keeps its first size.
     """
     wanted = min(8 * rows, math.ceil(tokens / USUAL_ANSWERS))
-    if folder_at(folder).exists(NAME):
-        size = read_data_manifest(folder).settings.get("shard_conversations")
+    if there := _manifest_in(folder):
+        size = there.settings.get("shard_conversations")
         if isinstance(size, int) and size > 0:
             if size < wanted / 2:
                 warnings.warn(
@@ -83,6 +82,10 @@ def shard_size(folder: str | Path, tokens: int, rows: int) -> int:
                 )
             return size
     return wanted
+
+
+def _manifest_in(folder: str | Path) -> DataManifest | None:
+    return read_data_manifest(folder) if folder_at(folder).exists(NAME) else None
 
 
 class ShardMaker:

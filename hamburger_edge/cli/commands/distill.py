@@ -68,9 +68,10 @@ def run(options: argparse.Namespace) -> None:
 
     source = {"base": options.base, "sha256": reference.get("sha256", "")}
     with cluster(options) as workers:
-        if workers is None and torch.cuda.is_available():
-            base.to("cuda")
-        dtype = kept_type(out) or faster_type("cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        if workers is None:
+            base.to(device)
+        dtype = kept_type(out) or faster_type(device)
         data = distill(base, out, settings, turns, prompts, source, report, dtype, workers)
     progress.close()
     print(f"{out}: {data.answer_tokens} answer tokens in {len(data.shards)} shards")
