@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -10,10 +11,13 @@ Value = TypeVar("Value")
 
 
 class Background(Generic[Value]):
-    """Calls a function in a thread, beside the work of the caller."""
+    """Calls a function in a thread, beside the work of the caller.
 
-    def __init__(self, function: Callable[[], Value]) -> None:
-        self._function = function
+    `delay`: seconds before it begins. A function that keeps Python's lock would stop a caller who needs the lock
+    for a moment more, and works without it after that."""
+
+    def __init__(self, function: Callable[[], Value], delay: float = 0.0) -> None:
+        self._function, self._delay = function, delay
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -31,6 +35,7 @@ class Background(Generic[Value]):
 
     def _run(self) -> None:
         try:
+            time.sleep(self._delay)
             self._value = self._function()
         except BaseException as error:
             self._error = error

@@ -73,7 +73,7 @@ def open_bundle(
     tokenizer_path = manifest.tokenizer_in(path)
     chosen = choose_provider(provider, provider_options, manifest.flavor)
     common: dict[str, Any] = {"threads": threads, "cache_slots": cache_slots}
-    tokenizer = Background(lambda: Tokenizer(tokenizer_path))
+    tokenizer = Background(lambda: Tokenizer(tokenizer_path), delay=_GRAPH_SECONDS)
     try:
         backend = OnnxBackend(path, manifest, provider=chosen, **common)
     except RuntimeUnavailableError as error:
@@ -86,6 +86,10 @@ def open_bundle(
         costs = machine_costs(backend, threads or usable_processors())
         backend.info = replace(backend.info, machine_costs=costs)
     return backend, tokenizer, ChatTemplate.from_json(manifest.chat_template)
+
+
+# ONNX Runtime reads a graph with Python's lock and prepares it without: the tokenizer is read beside the second
+_GRAPH_SECONDS = 0.03
 
 
 def _check_cache(folder: Path, manifest: Manifest, provider: Provider) -> None:
