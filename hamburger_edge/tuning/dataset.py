@@ -82,7 +82,8 @@ class Dataset:
         if self.recipe.start and (tokenizer := _cut_tokenizer(self.recipe.start)) is not None:
             return tokenizer.read_bytes()
         whole = read_json(self._whole_base.tokenizer)
-        encoded = (self._whole_encoder.encode(example).ids for example in self.examples.examples)
+        every = (*self.examples.examples, *self.more_examples)
+        encoded = (self._whole_encoder.encode(example).ids for example in every)
         kept = frequent_tokens(whole, encoded, self.recipe.tokens, self.recipe.base)
         return json.dumps(cut_tokenizer(whole, kept), ensure_ascii=False).encode()
 
@@ -117,7 +118,8 @@ class Dataset:
             own = read_manifest(resolve(self.recipe.start) / MANIFEST).chat_template
             return Encoder.of(ChatTemplate.from_json(own or base.chat_template), tokenizer, base.eos_ids)
         template = without_default_system(ChatTemplate.from_json(base.chat_template))
-        every = (*self.examples.examples, *(self.judged.examples if self.judged else ()))
+        judged = self.judged.examples if self.judged else ()
+        every = (*self.examples.examples, *self.more_examples, *judged)
         if self.recipe.template == "brief" and all(example.single for example in every):
             template = brief(template, tokenizer)
         return Encoder.of(template, tokenizer, base.eos_ids)
@@ -161,6 +163,15 @@ class Dataset:
         if left_out := len(examples.examples) - len(others):
             self.report(f"{left_out} examples left out, since {self.recipe.held_out} asks the same")
         return replace(examples, examples=others)
+
+    @cached_property
+    def more_examples(self) -> tuple[Example, ...]:
+        """The examples that only train, without those whose prompts `examples` or `held_out` have, too."""
+        if not self.recipe.more_examples:
+            return ()
+        known = {example.turns[0].prompt for example in self._all_examples.examples} | self._judged_prompts
+        more = read_examples(Path(self.recipe.more_examples), self._all_examples.catalogue)
+        return tuple(example for example in more.examples if example.turns[0].prompt not in known)
 
     def more_by_augmenting(self, split: Split) -> Augmented:
         """Return augmented training examples.

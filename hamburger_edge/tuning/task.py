@@ -64,7 +64,7 @@ def read_task(recipe: TuneRecipe, run: TuneRun) -> Task:
 
 
 def write_examples(task: Task, run: TuneRun) -> DistilledData:
-    """Write the examples as tokens, followed by the augmented and the off-topic training examples.
+    """Write the examples as tokens, followed by those that only train: more, augmented and off-topic ones.
 
     A cut tokenizer is written, too.
     """
@@ -73,6 +73,9 @@ def write_examples(task: Task, run: TuneRun) -> DistilledData:
         run.work.mkdir(parents=True, exist_ok=True)
         (run.work / TOKENIZER).write_bytes(task.dataset.own_tokenizer)
     conversations = list(task.conversations)
+    if more_examples := task.dataset.more_examples:
+        run.report(f"{len(more_examples)} more examples, which only train")
+        conversations += _encoded(task.dataset, more_examples)
     if task.dataset.recipe.augment:
         more = task.dataset.more_by_augmenting(task.split)
         run.report(str(more))

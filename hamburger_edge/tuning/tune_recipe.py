@@ -29,6 +29,7 @@ class TuneRecipe:
     held_out: str = ""  # file of held-out examples; "": a share of `examples` is held out
     tools: str = ""  # file of the functions that answers call; "": those in the rows, if there are any
     share: float = 0.05  # held-out share of the prompts; half as many more calibrate stop head and index
+    more_examples: str = ""  # file of examples that only train, such as made ones: none is held out
     augment: int = 0  # copies of the examples with exchanged texts, see augment.py
     template: Literal["brief", "base"] = "brief"  # marks around a prompt: the fewest possible, or all
     start: str = ""  # checkpoint on this base: tuning continues from its base update and its embedder

@@ -109,6 +109,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "full": True if options.full else None,
         "layers": options.layers,
         "tokens": options.tokens,
+        "more_examples": options.more_examples,
         "augment": options.augment,
         "more_answers": options.more_answers,
     }
@@ -178,6 +179,11 @@ COMMAND = Command(
             metavar="N",
             help="keep N tokens of the base's vocabulary: those that the examples need, and frequent ones; "
             "any text can still be written (default: all)",
+        ),
+        option(
+            "--more-examples",
+            metavar="FILE",
+            help="examples that only train, such as made ones: what is held out stays the text of people",
         ),
         option(
             "--augment",

@@ -1,0 +1,143 @@
+"""Write commands in phrases that the benchmark lacks, as rows {"prompt": ..., "answer": ...}.
+
+    python -m hamburger_edge.models.zoo.voice_commands.making.generate OUT.jsonl --rows 16000
+
+Values are those of values.txt, and of the benchmark's training commands. The same seed gives the same rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from hamburger_edge.models.zoo.voice_commands.making.phrases import (
+    Piece,
+    Templates,
+    read_templates,
+    read_values,
+)
+
+COMMANDS = Path(__file__).parents[2] / "voice-commands"
+NONE = json.dumps({"intent": "none", "slots": {}})
+ASKED = (
+    "please", "can you", "could you", "would you", "can you please", "could you please", "hey", "ok", "okay",
+    "um", "uh", "so", "well", "alright", "hi", "hello", "hey there", "yo", "quick", "I need you to", "go ahead and",
+    "now", "actually", "then", "oh", "hmm",
+)  # fmt: skip
+THANKS = ("please", "thanks", "thank you", "for me", "for me please", "if you can", "ok", "will you", "would you")
+IMPERATIVE = (
+    "add", "put", "save", "stick", "throw", "drop", "pop", "include", "get", "book", "reserve", "find", "make",
+    "grab", "play", "start", "stream", "blast", "give", "rate", "show", "search", "look", "pull", "bring", "tell",
+    "take", "open", "mark", "cue", "fire",
+)  # fmt: skip
+QUESTIONS = (
+    "what", "what's", "whats", "when", "where", "who", "how", "how's", "which", "is", "are", "will", "do", "does",
+    "should", "can", "could", "any", "anything", "have",
+)  # fmt: skip
+
+
+def read_rows(name: str) -> list[dict[str, Any]]:
+    with gzip.open(COMMANDS / name, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def slot_orders(schema: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the order in which the answers of each intent name their slots."""
+    return {
+        form["properties"]["intent"]["const"]: list(form["properties"]["slots"]["properties"])
+        for form in schema["anyOf"]
+    }
+
+
+def values_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the values of each slot in these commands."""
+    values: dict[str, dict[str, None]] = defaultdict(dict)
+    for row in rows:
+        for slot, value in json.loads(row["answer"])["slots"].items():
+            if value in row["prompt"] and len(value) < 50 and value.isprintable() and "Ã" not in value:
+                values[slot][value] = None
+    return {slot: list(texts) for slot, texts in values.items()}
+
+
+def spoken(pieces: Sequence[Piece], draw: Random) -> list[Piece]:
+    """Return the pieces with politeness, in one of the letter cases that people write."""
+    first = pieces[0].text.split(" ")[0].lower()
+    before = []
+    if draw.random() < (0.35 if first in IMPERATIVE else 0.08):
+        words = draw.choice(ASKED if first in IMPERATIVE else ASKED[6:])
+        before.append(Piece(words + draw.choice((" ", " ", ", "))))
+    after = [Piece(draw.choice((" ", " ", ", ")) + draw.choice(THANKS))] if draw.random() < 0.12 else []
+    pieces = [*before, *pieces, *after]
+    form = draw.random()
+    if form < 0.5:
+        pieces = [Piece(piece.text.lower(), piece.slot) for piece in pieces]
+    elif form < 0.52:
+        pieces = [Piece(piece.text.upper(), piece.slot) for piece in pieces]
+    elif form < 0.85 and not pieces[0].slot:
+        text = pieces[0].text
+        pieces = [Piece(text[:1].upper() + text[1:]), *pieces[1:]]
+    mark = "?" if first in QUESTIONS else draw.choice("..!")
+    return [*pieces, Piece(mark)] if form > 0.6 and draw.random() < 0.6 else pieces
+
+
+class Commands:
+    def __init__(self, templates: Templates, values: Mapping[str, Sequence[str]], orders: Mapping[str, Any]):
+        self.templates, self.values, self.orders = templates, values, orders
+
+    def row(self, number: int, seed: int) -> dict[str, Any] | None:
+        """Return a command; None if a value would be ambiguous, or a sentence have a slot twice."""
+        draw = Random(seed * 1_000_003 + number)
+        intent = draw.choice(list(self.templates.phrases))
+        phrase = draw.choice(self.templates.phrases[intent])
+        pieces = spoken(self.templates.draw(phrase, self.values, draw), draw)
+        slots = {piece.slot: piece.text for piece in pieces if piece.slot}
+        if intent == "none":
+            return {"prompt": "".join(piece.text for piece in pieces), "answer": NONE}
+        if not slots or len(slots) < sum(bool(piece.slot) for piece in pieces):
+            return None
+        ordered = {slot: slots[slot] for slot in self.orders[intent] if slot in slots}
+        answer = json.dumps({"intent": intent, "slots": ordered}, ensure_ascii=False)
+        return {"prompt": "".join(piece.text for piece in pieces), "answer": answer}
+
+
+def distinct(commands: Commands, seed: int, without: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield rows without end: no prompt twice, and none of `without`."""
+    known = {plain(row["prompt"]) for row in without}
+    for number in itertools.count():
+        row = commands.row(number, seed)
+        if row is not None and plain(row["prompt"]) not in known:
+            known.add(plain(row["prompt"]))
+            yield row
+
+
+def plain(prompt: str) -> str:
+    """Return a prompt in small letters without marks at its ends."""
+    return prompt.lower().strip(" .!?")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("out", type=Path, metavar="OUT.jsonl")
+    parser.add_argument("--rows", type=int, default=16000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    examples = read_rows("examples.jsonl.gz")
+    orders = slot_orders(json.loads((COMMANDS / "schema.json").read_text("utf-8")))
+    commands = Commands(read_templates(), {**values_of(examples), **read_values()}, orders)
+    rows = distinct(commands, options.seed, [*examples, *read_rows("by-hand.jsonl.gz")])
+    with options.out.open("w", encoding="utf-8") as file:
+        for row in itertools.islice(rows, options.rows):
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
