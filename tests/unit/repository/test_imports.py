@@ -54,6 +54,7 @@ DIRECTION = {
     "models.training": {*DISTILLING, "models.training.data", "models.training.updates"},
     "models.zoo.home_commands.making": {"hamburger_edge"},
     "models.zoo.proofread.making": set(),
+    "models.zoo.voice_commands.making": set(),
     "models.zoo.tiny": TRAINING,
     "export.quantization": {*CORE, *NETWORKS},
     "export.graphs": {*CORE, *NETWORKS, "export.quantization"},

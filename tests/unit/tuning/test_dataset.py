@@ -132,6 +132,15 @@ def test_augmented_examples_exclude_prompts_of_the_held_out_file(tmp_path: Path)
     assert others.left_out[f"whose prompt is in {tmp_path / 'held_out.jsonl'}"] == half
 
 
+def test_more_examples_only_train(tmp_path: Path) -> None:
+    """They are in no part of the split, and none asks what is held out."""
+    data = dataset(tmp_path, judged=[Turn("call Eve about tea", "{}")])
+    more = [CALLS[0], Turn("call Eve about tea", "{}"), Turn("ring Flo", "{}")]
+    data.recipe = replace(data.recipe, more_examples=write(tmp_path / "more.jsonl", more))
+    assert [example.turns[0].prompt for example in data.more_examples] == ["ring Flo"]
+    assert len(data.examples.examples) == len(CALLS)
+
+
 def test_held_out_prompts_are_in_random_order(tmp_path: Path) -> None:
     """In a file that took turns among three sources, every third prompt was of one kind: 88% of these were
     right, 68% of all."""

@@ -19,28 +19,13 @@ from typing import Any
 
 from hamburger_edge.models.zoo.voice_commands.making.phrases import (
     Piece,
-    Templates,
+    PhraseTemplates,
     read_templates,
     read_values,
 )
 
 COMMANDS = Path(__file__).parents[2] / "voice-commands"
 NONE = json.dumps({"intent": "none", "slots": {}})
-ASKED = (
-    "please", "can you", "could you", "would you", "can you please", "could you please", "hey", "ok", "okay",
-    "um", "uh", "so", "well", "alright", "hi", "hello", "hey there", "yo", "quick", "I need you to", "go ahead and",
-    "now", "actually", "then", "oh", "hmm",
-)  # fmt: skip
-THANKS = ("please", "thanks", "thank you", "for me", "for me please", "if you can", "ok", "will you", "would you")
-IMPERATIVE = (
-    "add", "put", "save", "stick", "throw", "drop", "pop", "include", "get", "book", "reserve", "find", "make",
-    "grab", "play", "start", "stream", "blast", "give", "rate", "show", "search", "look", "pull", "bring", "tell",
-    "take", "open", "mark", "cue", "fire",
-)  # fmt: skip
-QUESTIONS = (
-    "what", "what's", "whats", "when", "where", "who", "how", "how's", "which", "is", "are", "will", "do", "does",
-    "should", "can", "could", "any", "anything", "have",
-)  # fmt: skip
 
 
 def read_rows(name: str) -> list[dict[str, Any]]:
@@ -66,14 +51,17 @@ def values_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     return {slot: list(texts) for slot, texts in values.items()}
 
 
-def spoken(pieces: Sequence[Piece], draw: Random) -> list[Piece]:
+def spoken(pieces: Sequence[Piece], words: Mapping[str, Sequence[str]], draw: Random) -> list[Piece]:
     """Return the pieces with politeness, in one of the letter cases that people write."""
     first = pieces[0].text.split(" ")[0].lower()
+    asks = first in words["verb"]
     before = []
-    if draw.random() < (0.35 if first in IMPERATIVE else 0.08):
-        words = draw.choice(ASKED if first in IMPERATIVE else ASKED[6:])
-        before.append(Piece(words + draw.choice((" ", " ", ", "))))
-    after = [Piece(draw.choice((" ", " ", ", ")) + draw.choice(THANKS))] if draw.random() < 0.12 else []
+    if draw.random() < (0.35 if asks else 0.08):
+        opening = draw.choice([*words["call"], *(words["request"] if asks else ())])
+        before.append(Piece(opening + draw.choice((" ", " ", ", "))))
+    after = (
+        [Piece(draw.choice((" ", " ", ", ")) + draw.choice(words["thanks"]))] if draw.random() < 0.12 else []
+    )
     pieces = [*before, *pieces, *after]
     form = draw.random()
     if form < 0.5:
@@ -83,12 +71,14 @@ def spoken(pieces: Sequence[Piece], draw: Random) -> list[Piece]:
     elif form < 0.85 and not pieces[0].slot:
         text = pieces[0].text
         pieces = [Piece(text[:1].upper() + text[1:]), *pieces[1:]]
-    mark = "?" if first in QUESTIONS else draw.choice("..!")
+    mark = "?" if first in words["question"] else draw.choice("..!")
     return [*pieces, Piece(mark)] if form > 0.6 and draw.random() < 0.6 else pieces
 
 
-class Commands:
-    def __init__(self, templates: Templates, values: Mapping[str, Sequence[str]], orders: Mapping[str, Any]):
+class VoiceCommands:
+    def __init__(
+        self, templates: PhraseTemplates, values: Mapping[str, Sequence[str]], orders: Mapping[str, Any]
+    ):
         self.templates, self.values, self.orders = templates, values, orders
 
     def row(self, number: int, seed: int) -> dict[str, Any] | None:
@@ -96,7 +86,7 @@ class Commands:
         draw = Random(seed * 1_000_003 + number)
         intent = draw.choice(list(self.templates.phrases))
         phrase = draw.choice(self.templates.phrases[intent])
-        pieces = spoken(self.templates.draw(phrase, self.values, draw), draw)
+        pieces = spoken(self.templates.draw(phrase, self.values, draw), self.values, draw)
         slots = {piece.slot: piece.text for piece in pieces if piece.slot}
         if intent == "none":
             return {"prompt": "".join(piece.text for piece in pieces), "answer": NONE}
@@ -107,7 +97,9 @@ class Commands:
         return {"prompt": "".join(piece.text for piece in pieces), "answer": answer}
 
 
-def distinct(commands: Commands, seed: int, without: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def distinct(
+    commands: VoiceCommands, seed: int, without: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
     """Yield rows without end: no prompt twice, and none of `without`."""
     known = {plain(row["prompt"]) for row in without}
     for number in itertools.count():
@@ -132,7 +124,7 @@ def main() -> None:
     options = parser.parse_args()
     examples = read_rows("examples.jsonl.gz")
     orders = slot_orders(json.loads((COMMANDS / "schema.json").read_text("utf-8")))
-    commands = Commands(read_templates(), {**values_of(examples), **read_values()}, orders)
+    commands = VoiceCommands(read_templates(), {**values_of(examples), **read_values()}, orders)
     rows = distinct(commands, options.seed, [*examples, *read_rows("by-hand.jsonl.gz")])
     with options.out.open("w", encoding="utf-8") as file:
         for row in itertools.islice(rows, options.rows):

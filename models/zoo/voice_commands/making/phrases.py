@@ -24,7 +24,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Templates:
+class PhraseTemplates:
     rules: Mapping[str, str]
     phrases: Mapping[str, Sequence[str]]  # of each intent
 
@@ -47,7 +47,7 @@ class Templates:
 
 
 def alternatives(text: str) -> Iterator[tuple[re.Match[str] | list[str], bool]]:
-    """Yield the outermost parts of a template: a token, or the texts of a group and whether it is optional."""
+    """Yield the outermost parts of a template: a token, or a group's texts and whether it is optional."""
     depth, start, choices = 0, 0, []
     opened = ""
     for token in TOKEN.finditer(text):
@@ -93,7 +93,7 @@ def tidied(pieces: Iterator[Piece]) -> list[Piece]:
     return [piece for piece in joined if piece.text]
 
 
-def read_templates() -> Templates:
+def read_templates() -> PhraseTemplates:
     """Read phrases.txt: a heading, then its indented lines; under `rules` a line names what it defines."""
     rules: dict[str, str] = {}
     phrases: dict[str, list[str]] = {}
@@ -108,7 +108,7 @@ def read_templates() -> Templates:
             rules[name] = body
         else:
             phrases.setdefault(heading, []).append(line.strip())
-    return Templates(rules, phrases)
+    return PhraseTemplates(rules, phrases)
 
 
 def read_values() -> dict[str, list[str]]:
