@@ -21,7 +21,7 @@ from hamburger_edge.models.zoo.voice_commands.making.generate import (
     values_of,
 )
 from hamburger_edge.models.zoo.voice_commands.making.phrases import (
-    Piece,
+    PhrasePart,
     PhraseTemplates,
     read_templates,
     read_values,
@@ -79,7 +79,10 @@ def test_templates_expand_groups_rules_and_values() -> None:
     values = {"day": ["on monday=monday"], "cuisine": ["italian"]}
     phrase = "get <who> a {cuisine} (place|place) {time=day}"
     pieces = templates.draw(phrase, values, Random(0))
-    assert [piece for piece in pieces if piece.slot] == [Piece("italian", "cuisine"), Piece("monday", "time")]
+    assert [piece for piece in pieces if piece.slot] == [
+        PhrasePart("italian", "cuisine"),
+        PhrasePart("monday", "time"),
+    ]
     text = "".join(piece.text for piece in pieces)
     assert text in ("get me an italian place on monday", "get us an italian place on monday")
     drawn = {"".join(p.text for p in templates.draw("a[ b]", {}, Random(seed))) for seed in range(20)}

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from hamburger_edge.models.zoo.voice_commands.making.phrases import (
-    Piece,
+    PhrasePart,
     PhraseTemplates,
     read_templates,
     read_values,
@@ -51,28 +51,32 @@ def values_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     return {slot: list(texts) for slot, texts in values.items()}
 
 
-def spoken(pieces: Sequence[Piece], words: Mapping[str, Sequence[str]], draw: Random) -> list[Piece]:
+def spoken(
+    pieces: Sequence[PhrasePart], words: Mapping[str, Sequence[str]], draw: Random
+) -> list[PhrasePart]:
     """Return the pieces with politeness, in one of the letter cases that people write."""
     first = pieces[0].text.split(" ")[0].lower()
     asks = first in words["verb"]
     before = []
     if draw.random() < (0.35 if asks else 0.08):
         opening = draw.choice([*words["call"], *(words["request"] if asks else ())])
-        before.append(Piece(opening + draw.choice((" ", " ", ", "))))
+        before.append(PhrasePart(opening + draw.choice((" ", " ", ", "))))
     after = (
-        [Piece(draw.choice((" ", " ", ", ")) + draw.choice(words["thanks"]))] if draw.random() < 0.12 else []
+        [PhrasePart(draw.choice((" ", " ", ", ")) + draw.choice(words["thanks"]))]
+        if draw.random() < 0.12
+        else []
     )
     pieces = [*before, *pieces, *after]
     form = draw.random()
     if form < 0.5:
-        pieces = [Piece(piece.text.lower(), piece.slot) for piece in pieces]
+        pieces = [PhrasePart(piece.text.lower(), piece.slot) for piece in pieces]
     elif form < 0.52:
-        pieces = [Piece(piece.text.upper(), piece.slot) for piece in pieces]
+        pieces = [PhrasePart(piece.text.upper(), piece.slot) for piece in pieces]
     elif form < 0.85 and not pieces[0].slot:
         text = pieces[0].text
-        pieces = [Piece(text[:1].upper() + text[1:]), *pieces[1:]]
+        pieces = [PhrasePart(text[:1].upper() + text[1:]), *pieces[1:]]
     mark = "?" if first in words["question"] else draw.choice("..!")
-    return [*pieces, Piece(mark)] if form > 0.6 and draw.random() < 0.6 else pieces
+    return [*pieces, PhrasePart(mark)] if form > 0.6 and draw.random() < 0.6 else pieces
 
 
 class VoiceCommands:

@@ -16,7 +16,7 @@ TOKEN = re.compile(r"\{(?P<slot>[^{}]+)\}|<(?P<rule>\w+)>|(?P<mark>[()|\[\]])|(?
 
 
 @dataclass(frozen=True)
-class Piece:
+class PhrasePart:
     """A part of a phrase: words, or the text of a slot."""
 
     text: str
@@ -28,11 +28,11 @@ class PhraseTemplates:
     rules: Mapping[str, str]
     phrases: Mapping[str, Sequence[str]]  # of each intent
 
-    def draw(self, phrase: str, values: Mapping[str, Sequence[str]], draw: Random) -> list[Piece]:
+    def draw(self, phrase: str, values: Mapping[str, Sequence[str]], draw: Random) -> list[PhrasePart]:
         """Draw the pieces of a phrase. `values`: of each list, and of each slot without one."""
         return tidied(self._expand(phrase, values, draw))
 
-    def _expand(self, text: str, values: Mapping[str, Sequence[str]], draw: Random) -> Iterator[Piece]:
+    def _expand(self, text: str, values: Mapping[str, Sequence[str]], draw: Random) -> Iterator[PhrasePart]:
         for part, optional in alternatives(text):
             if isinstance(part, re.Match):
                 if part["rule"]:
@@ -41,7 +41,7 @@ class PhraseTemplates:
                     slot, _, name = part["slot"].partition("=")
                     yield from spoken_value(slot, draw.choice(values[name or slot]))
                 else:
-                    yield Piece(part["words"])
+                    yield PhrasePart(part["words"])
             elif not optional or draw.random() < OPTIONAL:
                 yield from self._expand(draw.choice(part), values, draw)
 
@@ -67,29 +67,29 @@ def alternatives(text: str) -> Iterator[tuple[re.Match[str] | list[str], bool]]:
             yield token, False
 
 
-def spoken_value(slot: str, entry: str) -> Iterator[Piece]:
+def spoken_value(slot: str, entry: str) -> Iterator[PhrasePart]:
     """Yield a value of a list; of "on friday=friday" only the part after the sign is the slot's."""
     spoken, equals, value = entry.partition("=")
     before, _, after = spoken.partition(value) if equals else ("", spoken, "")
-    yield from (Piece(before), Piece(value if equals else spoken, slot), Piece(after))
+    yield from (PhrasePart(before), PhrasePart(value if equals else spoken, slot), PhrasePart(after))
 
 
-def tidied(pieces: Iterator[Piece]) -> list[Piece]:
+def tidied(pieces: Iterator[PhrasePart]) -> list[PhrasePart]:
     """Join neighbouring words and leave one space between them, none at the ends."""
-    joined: list[Piece] = []
+    joined: list[PhrasePart] = []
     for piece in pieces:
         if joined and not piece.slot and not joined[-1].slot:
-            piece = Piece(joined.pop().text + piece.text)
+            piece = PhrasePart(joined.pop().text + piece.text)
         joined.append(piece)
-    joined = [piece if piece.slot else Piece(re.sub(r"\s+", " ", piece.text)) for piece in joined]
+    joined = [piece if piece.slot else PhrasePart(re.sub(r"\s+", " ", piece.text)) for piece in joined]
     for index, (piece, after) in enumerate(pairwise(joined)):
         if not piece.slot:
             article = "an" if after.text[:1].lower() in "aeiou" else "a"
-            joined[index] = Piece(re.sub(r"\b[Aa]n? $", f"{article} ", piece.text))
+            joined[index] = PhrasePart(re.sub(r"\b[Aa]n? $", f"{article} ", piece.text))
     if joined and not joined[0].slot:
-        joined[0] = Piece(joined[0].text.lstrip())
+        joined[0] = PhrasePart(joined[0].text.lstrip())
     if joined and not joined[-1].slot:
-        joined[-1] = Piece(joined[-1].text.rstrip())
+        joined[-1] = PhrasePart(joined[-1].text.rstrip())
     return [piece for piece in joined if piece.text]
 
 
