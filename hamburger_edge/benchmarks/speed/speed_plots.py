@@ -23,9 +23,9 @@ def plot(report: SpeedReport, folder: Path) -> list[Path]:
 
 def _speed(plots: Any, report: SpeedReport) -> Any:
     """Bars: median decode speed, with quartiles as error bars."""
-    figure = plots.figure(**SHAPE)
-    axes = figure.add_subplot()
     rows = report.results[::-1]
+    figure = plots.figure(**{**SHAPE, "figsize": (7.2, max(4, 0.24 * len(rows) + 0.6))})
+    axes = figure.add_subplot()
     medians = [row.decode_tps.median for row in rows]
     lower = [row.decode_tps.median - row.decode_tps.q1 for row in rows]
     upper = [row.decode_tps.q3 - row.decode_tps.median for row in rows]
@@ -35,8 +35,9 @@ def _speed(plots: Any, report: SpeedReport) -> Any:
     for bar, row in enumerate(rows):
         end = row.decode_tps.q3
         axes.annotate(f" {medians[bar]:.0f}", (end, bar), va="center", fontsize=8)
-    axes.set_xlabel(f"tokens/s, {report.base}, {report.threads} threads: median and quartiles")
-    axes.margins(x=0.1)
+    label = f"tokens/s, {report.base}, {report.threads} threads: median and quartiles"
+    figure.supxlabel(label, fontsize=10)  # as wide as the picture: the bars may be narrower than the label
+    axes.margins(x=0.1, y=0.02)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 
