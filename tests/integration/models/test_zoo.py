@@ -76,7 +76,10 @@ FOLDERS: dict[str, tuple[float, set[str]]] = {
     "proofread": (26e6, {"recipe.toml"}),
     "smollm2-135m": (32e6, {"recipe.toml"}),
     "tiny": (6e6, {"recipe.toml", "corpus.py", "make.py"}),
-    "voice-commands": (25e6, {"recipe.toml", "examples.jsonl.gz", "by-hand.jsonl.gz", "schema.json"}),
+    "voice-commands": (
+        25e6,
+        {"recipe.toml", "more.toml", "examples.jsonl.gz", "by-hand.jsonl.gz", "schema.json"},
+    ),
 }
 
 
