@@ -13,8 +13,9 @@ Value = TypeVar("Value")
 class Background(Generic[Value]):
     """Calls a function in a thread, beside the work of the caller.
 
-    `delay`: seconds before it begins. A function that keeps Python's lock would stop a caller who needs the lock
-    for a moment more, and works without it after that."""
+    `delay`: seconds before it begins. A function that keeps Python's lock would stop a caller who needs the
+    lock for a moment more, and then works without it.
+    """
 
     def __init__(self, function: Callable[[], Value], delay: float = 0.0) -> None:
         self._function, self._delay = function, delay

@@ -88,7 +88,7 @@ def open_bundle(
     return backend, tokenizer, ChatTemplate.from_json(manifest.chat_template)
 
 
-# ONNX Runtime reads a graph with Python's lock and prepares it without: the tokenizer is read beside the second
+# ONNX Runtime reads a graph with Python's lock, then prepares it without: the tokenizer is read meanwhile
 _GRAPH_SECONDS = 0.03
 
 
