@@ -48,8 +48,8 @@ class PhraseTemplates:
 
 def alternatives(text: str) -> Iterator[tuple[re.Match[str] | list[str], bool]]:
     """Yield the outermost parts of a template: a token, or a group's texts and whether it is optional."""
-    depth, start, choices = 0, 0, []
-    opened = ""
+    depth, start, opened = 0, 0, ""
+    choices: list[str] = []
     for token in TOKEN.finditer(text):
         mark = token["mark"]
         if mark in ("(", "["):
