@@ -56,6 +56,7 @@ class Drafter:
         words: Words | None = None,
         copies: Copies | None = None,  # of the answer so far, if it was cut; updated here
     ) -> None:
+        index = index or None  # an empty one guesses nothing
         self._prompt, self._index = tuple(prompt), index
         self._chances = index.rates.copies if index else COPY_CHANCES
         self._behind: dict[int, list[int]] = {}  # token -> indices after its occurrences in the prompt

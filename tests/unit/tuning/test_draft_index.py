@@ -135,3 +135,13 @@ def test_copied_word_is_predicted_by_its_context_and_not_stored() -> None:
         assert drafter.guess(answer[: len(FORM) + 1]).token == 20  # one word, although the prompt goes on
     assert index.rates.tokens > 5  # whole answers pass in one call
     assert index.rates.rows >= index.rates.tokens
+
+
+def test_a_few_labels_give_an_empty_index_and_words_are_still_copied() -> None:
+    """No context is shared by enough different answers."""
+    labels = [([7, 8, 9, label], [label, 2]) for label in (11, 12, 13) for _ in range(20)]
+    index = DraftIndex(build_draft_index(labels, labels, VOCAB), VOCAB)
+    assert not index
+    copied = Drafter([7, 8, 9, 11], index).guess([8])
+    assert copied is not None
+    assert copied.token == 9
