@@ -67,6 +67,7 @@ def manifest_of(
         chat_template=checkpoint.chat_template,
         recommended=recommended_of(checkpoint),
         certainty=certainty_of(checkpoint),
+        merges=checkpoint.manifest.get("merges", True),
         edits_prompt=checkpoint.manifest.get("edits_prompt", False),
         copied_fields=tuple(checkpoint.manifest.get("copied_fields", ())),
         tools=tuple(checkpoint.manifest.get("tools", ())),

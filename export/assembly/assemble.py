@@ -139,6 +139,7 @@ def _checked(folder: Path, manifest: Manifest, checkpoint: Path, about: Checkpoi
         files=entries,
         recommended=recommended,
         certainty=certainty,
+        merges=about.merges,
         edits_prompt=about.edits_prompt,
         copied_fields=about.copied_fields,
         tools=about.tools,

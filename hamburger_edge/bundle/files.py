@@ -81,6 +81,7 @@ def model_info(folder: Path, manifest: Manifest, **measured: Any) -> ModelInfo:
         draft_vocab=None if model.draft_vocab is None else np.array(model.draft_vocab, np.int64),
         recommended=manifest.recommended or UNMEASURED,
         certainty=manifest.certainty,
+        merges=manifest.merges,
         edits_prompt=manifest.edits_prompt,
         copied_fields=manifest.copied_fields,
         tools=manifest.tools,

@@ -76,6 +76,7 @@ def show(facts: dict[str, Any]) -> str:
         f"graft {plan['graft']}{block}",
         *([f"recommended {Recommended(**facts['recommended'])}"] if facts["recommended"] else []),
         *(["certainty   measured: answers have one"] if facts["certainty"] else []),
+        *([] if facts.get("merges", True) else ["merges      nothing: its base reads no merged text"]),
         *(["edits       its prompts: names and numbers stay"] if facts["edits_prompt"] else []),
         *([f"copies      from its prompts: {', '.join(copied)}"] if copied else []),
         *([f"tools       {', '.join(tool['function']['name'] for tool in tools)}"] if tools else []),

@@ -209,6 +209,7 @@ class Manifest:
     sha256: str = ""  # of all other fields, see `content_hash`; "" before saving
     recommended: Recommended | None = None  # default mode and confidence
     certainty: Certainty | None = None  # coefficients of an answer's certainty; null: not measured
+    merges: bool = True  # False: the base reads no merged text, so modes hybrid and merge merge nothing
     edits_prompt: bool = False  # answers are corrected prompts, constrained by structured/edits.py
     copied_fields: tuple[str, ...] = ()  # of JSON answers or calls: their strings are spans of the prompt
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps of the graphs
@@ -281,8 +282,10 @@ class Manifest:
         return _digest(facts)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the file's content; empty `tools` and `copied_fields` are left out."""
+        """Return the file's content; empty `tools` and `copied_fields` are left out, and `merges` if true."""
         facts = dataclasses.asdict(self)
+        if self.merges:
+            del facts["merges"]
         for name in ("tools", "copied_fields"):
             if not facts[name]:
                 del facts[name]

@@ -37,12 +37,12 @@ class EvaluationPlan:
     def __post_init__(self) -> None:
         number_in("evaluation.points", self.points, 0, 50, above=True)
 
-    @property
-    def settings(self) -> tuple[Recommended, ...]:
+    def settings(self, *, merges: bool = True) -> tuple[Recommended, ...]:
+        """Return the settings to evaluate, plain decoding first. `merges`: whether the model does."""
         modes: tuple[Mode, ...] = ("hybrid",) if self.quick else ("merge", "hybrid")
         confidences = self.confidences[:1] if self.quick else self.confidences
         merging = (Recommended(mode, confidence) for confidence in confidences for mode in modes)
-        return PLAIN, *merging, Recommended("verify", min(self.confidences))
+        return PLAIN, *(merging if merges else ()), Recommended("verify", min(self.confidences))
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
                 license=checkpoint.manifest.get("license", {}),
                 rows="fp32",
             )
-            facts = ("recommended", "edits_prompt", "copied_fields")
+            facts = ("recommended", "merges", "edits_prompt", "copied_fields")
             write_into(saved, **{name: checkpoint.manifest.get(name) for name in facts})
             copy_terms(checkpoint.folder, saved)
             if text := checkpoint.file(CALIBRATION):
@@ -190,6 +190,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
             backend = TorchBackend(
                 self.hamburger,
                 cache_slots=cache_slots,
+                merges=checkpoint.manifest.get("merges", True),
                 edits_prompt=checkpoint.manifest.get("edits_prompt", False),
                 copied_fields=tuple(checkpoint.manifest.get("copied_fields", ())),
             )

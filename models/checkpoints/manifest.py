@@ -42,6 +42,7 @@ class CheckpointManifest:
     recommended: dict[str, Any] | None = None  # opaque here: the `loop.backend.Recommended` of its bundles
     certainty: dict[str, Any] | None = None  # opaque here: the `loop.certainty.Certainty` of its bundles
     recommended_precision: Literal["int4", "int8", "fp16", "fp32"] | None = None  # of exports that name none
+    merges: bool = True  # False: the base reads no merged text, so modes hybrid and merge merge nothing
     edits_prompt: bool = False  # its answers are its prompts put right, and are held to that
     copied_fields: tuple[str, ...] = ()  # of JSON answers or calls: their strings are spans of the prompt
     tools: tuple[dict[str, Any], ...] = ()  # functions that its answers call; opaque here: catalogue's JSON
@@ -54,6 +55,8 @@ class CheckpointManifest:
         for name in (*optional, "edits_prompt", "copied_fields", "tools"):
             if not plain[name]:
                 del plain[name]
+        if self.merges:
+            del plain["merges"]
         return plain
 
 

@@ -176,6 +176,7 @@ def open_checkpoint(
     recommended = checkpoint.manifest.pop("recommended", None)
     measured = checkpoint.manifest.pop("certainty", None)
     checkpoint.manifest.pop("recommended_precision", None)  # no part of its identity
+    merges = checkpoint.manifest.pop("merges", True)
     edits_prompt = checkpoint.manifest.pop("edits_prompt", False)
     copied_fields = tuple(checkpoint.manifest.pop("copied_fields", ()))
     tools = tuple(checkpoint.manifest.pop("tools", ()))
@@ -187,6 +188,7 @@ def open_checkpoint(
         fingerprint=hashlib.sha256(b"torch fp32" + identity).hexdigest(),
         recommended=from_mapping(Recommended, recommended, "recommended") if recommended else UNMEASURED,
         certainty=from_mapping(Certainty, measured, "certainty") if measured else None,
+        merges=merges,
         edits_prompt=edits_prompt,
         copied_fields=copied_fields,
         tools=tools,

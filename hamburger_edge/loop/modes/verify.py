@@ -93,7 +93,7 @@ class HybridRule:
 
     def __init__(self, run: AnswerRun) -> None:
         self._run = run
-        self._slot_tokens = run.info.max_group_tokens
+        self._slot_tokens = run.info.slot_tokens
         self._unchecked = run.decoding.confidence ** (1 / self._slot_tokens)
 
     def merges(self, floor: float, slot: Sequence[StepToken]) -> bool:

@@ -20,6 +20,7 @@
  * @property {number} vocabSize
  * @property {number} hiddenSize
  * @property {number} maxGroupTokens  most tokens one group may hold
+ * @property {number} slotTokens  most tokens that modes hybrid and merge put into a slot: 1 if the base reads no merged text
  * @property {"token" | "slot"} positionRule
  * @property {"before" | "after"} stopRule
  * @property {number} cacheSlots  slots that the KV cache may hold

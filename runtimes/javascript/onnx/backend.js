@@ -93,6 +93,7 @@ export class OnnxBackend {
         vocabSize: model.vocab_size,
         hiddenSize: model.hidden_size,
         maxGroupTokens: model.max_group_tokens,
+        slotTokens: manifest.merges === false ? 1 : model.max_group_tokens,
         positionRule: model.position_rule,
         stopRule: model.stop_rule,
         cacheSlots: slots,

@@ -26,6 +26,16 @@ describe("an answer", () => {
     assert.equal(stats.tokensPerStep, 3);
   });
 
+  it("merges nothing where the base reads no merged text", async () => {
+    const info = { slotTokens: 1 };
+    const { model, backend } = scripted("abc.", info);
+    assert.equal((await model.generate("x", { mode: "merge", confidence: 0.2, raw: true })).text, "abc");
+    assert.deepEqual(backend.fed, [..."xabc"].map((token) => [ids(token)]));
+    const hybrid = scripted("abcd.", { ...info, draftIndex: indexOf("abcd") });
+    assert.equal((await hybrid.model.generate("xy", { mode: "hybrid", confidence: 0.5, raw: true })).text, "abcd");
+    assert.deepEqual(hybrid.backend.fed[0], [..."xyabcd"].map(ids));
+  });
+
   it("takes the mode and the confidence that the model recommends, where neither is asked for", async () => {
     const info = { recommended: { mode: /** @type {const} */ ("merge"), confidence: 1 } };
     assert.equal((await scripted("abc.", info).model.generate("x")).groups.length, 4);

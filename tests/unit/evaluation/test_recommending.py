@@ -68,7 +68,9 @@ def test_table_has_score_speed_and_interval() -> None:
         "faster than plain": "2.00x",
     }
     assert row(PLAIN, 0, 0, 1).to_json()["name"] == "plain"
-    assert [each.mode for each in EvaluationPlan().settings] == ["plain", *["merge", "hybrid"] * 3, "verify"]
+    modes = [setting.mode for setting in EvaluationPlan().settings()]
+    assert modes == ["plain", *["merge", "hybrid"] * 3, "verify"]
+    assert [setting.mode for setting in EvaluationPlan().settings(merges=False)] == ["plain", "verify"]
     with pytest.raises(InputError, match=r"evaluation\.points must be above 0"):
         EvaluationPlan(points=0)
 

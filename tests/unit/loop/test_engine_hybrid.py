@@ -48,6 +48,17 @@ class Misreader(ScriptedBackend):
         return (len(text) * 7 + text[-1]) % 100 < 100 * self.misreads
 
 
+@pytest.mark.parametrize("mode", ["hybrid", "merge"])
+def test_a_base_that_reads_no_merged_text_gets_none(mode: Any) -> None:
+    merging, other = Engine(ScriptedBackend(info())), Engine(ScriptedBackend(info(merges=False)))
+    run(merging, mode=mode, confidence=0.1, max_tokens=30)
+    assert max(map(len, merging.sequence)) > 1
+    steps, _ = run(other, mode=mode, confidence=0.1, max_tokens=30)
+    assert max(map(len, other.sequence)) == 1
+    plain, _ = run(Engine(ScriptedBackend(info())), confidence=1.0, max_tokens=30)
+    assert said(steps) == said(plain)
+
+
 @settings(max_examples=60)
 @given(shapes(), PROMPTS, st.integers(1, 40), st.sampled_from([0.3, 0.7, 0.95]))
 def test_uncertain_reading_chooses_no_token(

@@ -96,12 +96,12 @@ class HybridRule {
   /** @param {AnswerRun} run */
   constructor(run) {
     this.#run = run;
-    this.#unchecked = run.settings.confidence ** (1 / run.info.maxGroupTokens);
+    this.#unchecked = run.settings.confidence ** (1 / run.info.slotTokens);
   }
 
   /** Whether a token whose probability has this lower bound joins the slot, unchecked. @param {number} floor @param {Slot} slot */
   merges(floor, slot) {
-    return floor >= this.#unchecked && slot.length < this.#run.info.maxGroupTokens;
+    return floor >= this.#unchecked && slot.length < this.#run.info.slotTokens;
   }
 
   /**
@@ -135,7 +135,7 @@ class HybridRule {
     const { sampler, text, info, settings } = this.#run;
     const { groups } = text.ledger;
     let first = stop;
-    let tokens = Math.min(sampler.answer.length, REREAD * info.maxGroupTokens);
+    let tokens = Math.min(sampler.answer.length, REREAD * info.slotTokens);
     for (let slot = stop - 1; tokens > 0 && slot >= 0; slot--) {
       const { length } = groups[slot];
       tokens -= length;
