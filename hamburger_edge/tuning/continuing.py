@@ -28,5 +28,6 @@ def continued(recipe: TuneRecipe, checkpoint: str) -> TuneRecipe:
         tokens=manifest.config.base.vocab_size if base.cut_vocabulary else 0,
         start=checkpoint,
         keep_graft=True,
+        merge=manifest.merges,
         edits_prompt=recipe.edits_prompt or manifest.edits_prompt,
     )

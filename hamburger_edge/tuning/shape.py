@@ -43,23 +43,25 @@ def tuning_recipe(
     data: DistilledData,
     base: BaseConfig,
     *,
+    merge: bool = False,
     full: bool = False,
     residual: Literal["mean", "last"] = "last",
 ) -> Recipe:
-    """Return the recipe that trains the base to answer and to read merged text.
+    """Return the recipe that trains the base to answer.
 
-    Half of the examples are cut into groups at random.
+    `merge`: also to read merged text. Then half of the examples are cut into groups at random, which costs
+    right answers.
     """
     low_rank = NORMED_RATE if base.output_norms else LORA_RATE
     rate, slots = FULL_RATE if full else low_rank, row_slots(data, base.context_length)
     stage = Stage(
         name="tuning",
-        learns=("base", "embedder"),
+        learns=("base", "embedder") if merge else ("base",),
         epochs=epochs(data, BASE_ROWS * slots, BASE_STEPS),
         learning_rate=min(rate, EMBEDDER_RATE),
         base_learning_rate=rate,
         lora_rank=0 if full else RANK,
-        cuts=Cuts(entropy=0.0, random=0.5),
+        cuts=Cuts(entropy=0.0, random=0.5) if merge else None,
         loss=LossWeights(micro=0.0, hard=0.0),
     )
     return Recipe(
@@ -84,26 +86,29 @@ def tuning_recipe(
     )
 
 
-def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None) -> Recipe:
+def graft_recipe(
+    scored: DistilledData, base: BaseConfig, tuning: Recipe | None, *, merge: bool = False
+) -> Recipe:
     """Return the recipe of a new graft.
 
-    A base that already reads merged text stays frozen, which takes a third of the time. Any other base learns
-    to read merged text together with the graft.
+    A base that already reads merged text, or never will, stays frozen, which takes a third of the time. Any
+    other base learns to read merged text together with the graft.
     """
-    reads = tuning is not None and "embedder" in tuning.stages[0].learns
+    frozen = not merge or (tuning is not None and "embedder" in tuning.stages[0].learns)
+    merged = Cuts(entropy=0.5, random=0.3, low=(0.005, 0.02, 0.05), ratio=(0.1, 0.2, 0.3))
     rank = RANK if tuning is None else tuning.stages[0].lora_rank
     slots = row_slots(scored, base.context_length)
     beside = LossWeights(features=1.0 if rank else 0.0, features_every=2, micro_every=2)
     stage = Stage(
         name="graft",
-        learns=("micro", "stop_head") if reads else ("embedder", "base", "micro", "stop_head"),
-        epochs=epochs(scored, GRAFT_ROWS * slots, GRAFT_STEPS) if reads else EPOCHS,
+        learns=("micro", "stop_head") if frozen else ("embedder", "base", "micro", "stop_head"),
+        epochs=epochs(scored, GRAFT_ROWS * slots, GRAFT_STEPS) if frozen else EPOCHS,
         learning_rate=1.5e-3,
         base_learning_rate=6e-4,
         lora_rank=rank,
         average=0.2,
-        cuts=Cuts(entropy=0.5, random=0.3, low=(0.005, 0.02, 0.05), ratio=(0.1, 0.2, 0.3)),
-        loss=LossWeights(first=0.0, micro_every=2) if reads else beside,
+        cuts=merged if merge else None,
+        loss=LossWeights(first=0.0, micro_every=2) if frozen else beside,
     )
     return Recipe(
         base="",
@@ -133,15 +138,16 @@ def reading_recipe(tuning: Recipe | None, graft: Recipe) -> Recipe:
 def continuing_recipe(start: str, data: DistilledData) -> Recipe:
     """Return the recipe that continues base and graft of a task's checkpoint on more examples.
 
-    A third of the examples is cut into groups at random, so that the base still reads merged text. A part of
-    the old weights stays in the final mean, so that the model forgets less.
+    If it merges, a third of the examples is cut into groups at random, so that the base still reads merged
+    text. A part of the old weights stays in the final mean, so that the model forgets less.
     """
-    config = read_manifest(resolve(start) / MANIFEST).config
+    manifest = read_manifest(resolve(start) / MANIFEST)
+    config, merge = manifest.config, manifest.merges
     slots = row_slots(data, config.base.context_length)
     stage = _together(
         lora_rank(start),
         epochs(data, BASE_ROWS * slots, CONTINUED_STEPS),
-        Cuts(entropy=0.0, random=0.3),
+        Cuts(entropy=0.0, random=0.3) if merge else None,
     )
     return Recipe(
         base="",
@@ -167,11 +173,11 @@ def continuing_recipe(start: str, data: DistilledData) -> Recipe:
     )
 
 
-def _together(rank: int, epochs: float, cuts: Cuts) -> Stage:
-    """Return the stage in which base and graft learn together."""
+def _together(rank: int, epochs: float, cuts: Cuts | None) -> Stage:
+    """Return the stage in which base and graft learn together. Without cuts the embedder learns nothing."""
     return Stage(
         name="reading",
-        learns=("base", "embedder", "micro", "stop_head"),
+        learns=("base", *(("embedder",) if cuts else ()), "micro", "stop_head"),
         epochs=epochs,
         learning_rate=2e-4,
         base_learning_rate=5e-4 if rank else 5e-5,

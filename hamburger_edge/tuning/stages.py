@@ -84,8 +84,10 @@ def choose_layers(recipe: TuneRecipe, task: Task, run: TuneRun) -> TuneRecipe:
 
 def plan(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> TuneRecipe:
     """Fit the recipe to the minutes: time a few steps of each training without a recipe, report the plan."""
+    if run.hurried or not recipe.merges:
+        recipe = replace(recipe, read=0)
     if run.hurried:
-        recipe = replace(recipe, read=0, evaluation=replace(recipe.evaluation, quick=True))
+        recipe = replace(recipe, evaluation=replace(recipe.evaluation, quick=True))
     run.store(recipe)
     if run.budget is None:
         return recipe
@@ -113,7 +115,7 @@ def _open_trainings(recipe: TuneRecipe, task: Task, data: DistilledData, run: Tu
         start, tuning = _chosen_tuning(recipe, task, data)
         trainings.append(replace(_placed(recipe, tuning, run, EXAMPLES, PROBE), tuned_base=start))
     if recipe.graft is None:
-        graft = graft_recipe(data, task.dataset.base.config, tuning)
+        graft = graft_recipe(data, task.dataset.base.config, tuning, merge=recipe.merges)
         trainings.append(_placed(recipe, graft, run, EXAMPLES, PROBE))
     return trainings
 
@@ -195,7 +197,7 @@ def answer_more(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRu
 def learn_graft(recipe: TuneRecipe, task: Task, scored: DistilledData, run: TuneRun) -> Learned:
     """Train a graft on the tuned base."""
     if recipe.graft is None:
-        graft = graft_recipe(scored, task.dataset.base.config, recipe.tuning)
+        graft = graft_recipe(scored, task.dataset.base.config, recipe.tuning, merge=recipe.merges)
         recipe = run.store(replace(recipe, graft=_fitted(recipe, graft, task, scored, run)))
     assert recipe.graft is not None
     training = _placed(recipe, recipe.graft, run, SCORED, "graft")
@@ -246,7 +248,8 @@ def _chosen_tuning(recipe: TuneRecipe, task: Task, data: DistilledData) -> tuple
     """Return the start checkpoint of the base's tuning, and the recipe for these examples."""
     start, residual = _start(recipe)
     config = task.dataset.base.config
-    return start, tuning_recipe(data, config, full=recipe.full, residual=residual)
+    chosen = tuning_recipe(data, config, merge=recipe.merges, full=recipe.full, residual=residual)
+    return start, chosen
 
 
 def _start(recipe: TuneRecipe) -> tuple[str, Literal["mean", "last"]]:

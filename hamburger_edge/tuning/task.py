@@ -103,22 +103,21 @@ def draft_index(task: Task, data: DistilledData) -> bytes:
     return build_draft_index(pairs(split.train), pairs(split.calibration), size, words)
 
 
-def write_facts(
-    checkpoint: Path, task: Task, data: DistilledData, index: bytes, *, with_text: bool, edits_prompt: bool
-) -> None:
-    """Write what exports and drafts take from the examples beside the weights.
-
-    `with_text`: also examples, word for word, for exports to calibrate on. `edits_prompt`: the constraint of
-    the model's answers.
-    """
-    if with_text:
+def write_facts(checkpoint: Path, task: Task, data: DistilledData, index: bytes, recipe: TuneRecipe) -> None:
+    """Write what exports, drafts and the loop take from the examples and the recipe beside the weights."""
+    if recipe.calibration_text:  # word for word
         write_calibration(checkpoint / CALIBRATION, task.dataset.calibration(data, task.split))
     else:
         (checkpoint / CALIBRATION).unlink(missing_ok=True)
     catalogue = task.dataset.catalogue
     tools = None if catalogue is None else catalogue.to_json()
-    constraint = {"edits_prompt": edits_prompt or None, "copied_fields": task.copied_fields or None}
-    write_into(checkpoint, tools=tools, **constraint)
+    write_into(
+        checkpoint,
+        tools=tools,
+        merges=None if recipe.merges else False,
+        edits_prompt=recipe.edits_prompt or None,
+        copied_fields=task.copied_fields or None,
+    )
     put_file(checkpoint, DRAFT_INDEX, index)
 
 

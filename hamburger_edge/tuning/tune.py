@@ -64,8 +64,7 @@ def tune(recipe: TuneRecipe, run: TuneRun) -> Tuned:
             "delete that folder or name another --work"
         )
     recipe, checkpoint = trainings[-1].recipe, trainings[-1].checkpoint
-    texts, edits = recipe.calibration_text, recipe.edits_prompt
-    write_facts(checkpoint, task, data, index, with_text=texts, edits_prompt=edits)
+    write_facts(checkpoint, task, data, index, recipe)
     return Tuned(recipe, task, checkpoint)
 
 

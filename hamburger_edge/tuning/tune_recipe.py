@@ -38,9 +38,10 @@ class TuneRecipe:
     layers: int = 0  # of the base, the others are dropped before training, see layers.py; 0: all
     base_layers: tuple[int, ...] = ()  # those layers; (): chosen from the examples
     tokens: int = 0  # of the base, the others are left out before training, see vocabulary.py; 0: all
+    merge: bool = False  # the base also learns to read merged text, for modes hybrid and merge; see `merges`
     full: bool = False  # tune all weights of the base instead of a low-rank update
     scored: int = 0  # examples that the tuned base scores for the graft's training; 0: all
-    read: int = 7500  # examples of the reading step, cut as the graft groups them; 0: skip the step
+    read: int = 7500  # if it `merges`: examples of the reading step, cut as the graft groups them; 0: skip it
     more_answers: int = 0  # prompts that the tuned base answers, as more training data of the graft
     off_topic: str = ""  # file of sentences that are no task, or "builtin"; see off_topic.py
     right: float = 95  # percent of right answers, for which a min_certainty is reported
@@ -54,6 +55,14 @@ class TuneRecipe:
     tuning: Recipe | None = None  # training of the base; None: chosen from the examples, see shape.py
     graft: Recipe | None = None  # None: chosen from the scored answers
     reading: Recipe | None = None  # of base and graft, on the graft's groups; None: from the other two
+
+    @property
+    def merges(self) -> bool:
+        """Whether the base learns to read merged text: `merge`, or a training with such text says so."""
+        trainings = [self.tuning, self.graft, self.reading]
+        stages = [training.stages[0] for training in trainings if training is not None]
+        cuts = [stage.cuts for stage in stages if "base" in stage.learns]
+        return self.merge or any(cut is not None and cut.merged > 0 for cut in cuts)
 
     @property
     def main_training(self) -> Literal["tuning", "graft", "reading"]:

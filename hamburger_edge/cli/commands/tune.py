@@ -83,7 +83,7 @@ def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
                 f"delete {work}, or name another --work"
             )
         return recipe
-    for name in ("base", "layers", "tokens", "full", "tune_base", "template", "more_answers"):
+    for name in ("base", "layers", "tokens", "merge", "full", "tune_base", "template", "more_answers"):
         if name in given:
             raise InputError(
                 f"--{name.replace('_', '-')}: --continue takes that from {options.continued}: leave it out"
@@ -106,6 +106,7 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
         "edits_prompt": True if options.edits_prompt else None,
         "calibration_text": False if options.no_calibration_text else None,
         "tune_base": False if options.no_tune_base else None,
+        "merge": True if options.merge else None,
         "full": True if options.full else None,
         "layers": options.layers,
         "tokens": options.tokens,
@@ -165,6 +166,12 @@ COMMAND = Command(
         ),
         option("--recipe", metavar="RECIPE.toml", help="as a run before it wrote one"),
         option("--no-tune-base", action="store_true", help="the base knows the task already"),
+        option(
+            "--merge",
+            action="store_true",
+            help="the base also learns to read merged text, for modes hybrid and merge: a smaller KV cache, "
+            "fewer right answers",
+        ),
         option("--full", action="store_true", help="tune all of the base instead of a low-rank update"),
         option(
             "--layers",

@@ -45,6 +45,7 @@ from hamburger_edge.tuning.tune import Tuned
 from hamburger_edge.tuning.tune_run import TuneRun
 
 BUNDLE, EVALUATION, WRONG = "bundle", "evaluation.json", "wrong.jsonl"
+FACTS = "config", "base", "chat_template", "merges"  # of a checkpoint, on which its answers depend
 PILOT = 3  # requests that are timed first
 
 
@@ -119,7 +120,7 @@ def _not_in_prompt(task: Task, judge: RecordingJudge) -> int | None:
 
 def _requests_in_time(tuned: Tuned, run: TuneRun, model: Model) -> list[Request]:
     """Return as many requests as the budget has time for, at least FEWEST_PROMPTS."""
-    task, settings = tuned.task, tuned.recipe.evaluation.settings
+    task, settings = tuned.task, tuned.recipe.evaluation.settings(merges=tuned.recipe.merges)
     requests, budget = task.requests, run.budget
     if budget is None or len(requests) <= FEWEST_PROMPTS:
         return requests
@@ -144,10 +145,7 @@ def _inputs(tuned: Tuned) -> dict[str, Any]:
     inputs = {
         "version": package_version(),
         "checkpoint": {
-            **{
-                name: manifest.get(name)
-                for name in ("config", "base", "chat_template", "edits_prompt", "copied_fields", "tools")
-            },
+            **{name: manifest.get(name) for name in (*FACTS, "edits_prompt", "copied_fields", "tools")},
             "files": {
                 file.name: sha256(file)
                 for file in sorted(checkpoint.iterdir())

@@ -18,13 +18,16 @@ from hamburger_edge.calls.catalogue import read_catalogue
 from hamburger_edge.calls.compact_form import checked_calls
 from hamburger_edge.cli.main import main
 from hamburger_edge.evaluation.asking import EvaluationPlan
+from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.tuning.tune_recipe import TuneRecipe, write_tune_recipe
 
 pytestmark = pytest.mark.slow
 
 TOOLS = [function("On", ("area",), area=STRING), function("Off", ("area",), area=STRING), function("Dim")]
 SHAPE = replace(toy_tuning.SHAPE, max_group_tokens=4, merge_residual="mean")
-GRAFTED = replace(toy_tuning.GRAFTED, epochs=1.0, base_learning_rate=5e-3)
+GRAFTED = replace(
+    toy_tuning.GRAFTED, learns=("micro", "stop_head"), epochs=1.0, cuts=None, loss=LossWeights(first=0.0)
+)
 TUNED = replace(toy_tuning.TUNED, epochs=1.0, learning_rate=5e-3)
 GRAFT = replace(toy_tuning.GRAFT, shape=SHAPE, stages=(GRAFTED,))
 TUNING = replace(GRAFT, shape=replace(SHAPE, taps=(), max_group_tokens=2), stages=(TUNED,), calibrate=False)
@@ -63,6 +66,7 @@ def test_tuned_model_has_the_tools_and_its_report_their_scores(
     assert main([*command, "--report", str(figures)]) == 0
     assert "fewer than 20 examples: Dim (0): write more of these" in capsys.readouterr().out
     report = json.loads(figures.read_text())
+    assert [row["name"] for row in report["choosing"]] == ["plain", "verify-0.0"]
     assert [tool["name"] for tool in report["tools"]] == ["On", "Off", "Dim", "no call"]
     assert report["tools"][0]["examples"] > 40
     assert {"functions", "arguments"} == set(report["plain"]["figures"])
@@ -80,3 +84,8 @@ def test_tuned_model_has_the_tools_and_its_report_their_scores(
         assert model.info.copied_fields == ("area",)
         calls = [{"name": call.name, "arguments": call.arguments} for call in model.call("On abc 9")]
         checked_calls(calls, catalogue, "calls")
+        assert not model.info.merges
+        plain = model.generate("On abc 9", mode="plain")
+        for mode in ("hybrid", "merge"):
+            answer = model.generate("On abc 9", mode=mode, confidence=0.0)
+            assert (answer.text, answer.stats.slots) == (plain.text, plain.stats.slots)

@@ -103,7 +103,7 @@ def test_default_recipe_depends_on_the_examples_and_the_time_limit(
     (tmp_path / "held.jsonl").write_text("\n".join((task / "held_out.jsonl").read_text().splitlines()[:60]))
     options = [str(task / "examples.jsonl"), "--base", str(task / "base"), "-o", str(tmp_path / "made")]
     more = ["--minutes", "0.001", "--held-out", str(tmp_path / "held.jsonl"), "--precision", "int8"]
-    more += ["--more-answers", "150"]
+    more += ["--more-answers", "150", "--merge"]
     assert main([*COMMAND, *options, *more]) == 0
     printed = capsys.readouterr()
     assert "the tuned base answers 100 of 150 prompts, from which the graft learns, too" in printed.err

@@ -164,9 +164,8 @@ def facts(tmp_path: Path, examples: str, **choices: Any) -> Path:
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir(exist_ok=True)
     (checkpoint / "hamburger.json").write_text("{}")
-    texts, edits = recipe.calibration_text, recipe.edits_prompt
     data = write_examples(task, run)
-    write_facts(checkpoint, task, data, draft_index(task, data), with_text=texts, edits_prompt=edits)
+    write_facts(checkpoint, task, data, draft_index(task, data), recipe)
     return checkpoint
 
 

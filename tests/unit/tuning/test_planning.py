@@ -26,27 +26,43 @@ AHEAD = ["tuning", "scoring", "graft"]
 
 
 @pytest.mark.parametrize(
-    ("tuning", "learned", "weight", "residual"),
+    ("tuning", "merge", "learned", "weight", "residual"),
     [
-        (tuning_recipe(DATA, BASE, residual="mean"), {"micro", "stop_head"}, 0.0, "mean"),
-        (None, {"embedder", "base", "micro", "stop_head"}, 1.0, "last"),
+        (tuning_recipe(DATA, BASE, merge=True, residual="mean"), True, {"micro", "stop_head"}, 0.0, "mean"),
+        (None, True, {"embedder", "base", "micro", "stop_head"}, 1.0, "last"),
+        (TUNING, False, {"micro", "stop_head"}, 0.0, "last"),
+        (None, False, {"micro", "stop_head"}, 0.0, "last"),
     ],
-    ids=["a base that reads merged text stays as it is", "one tuned elsewhere learns beside the graft"],
+    ids=[
+        "a base that reads merged text stays as it is",
+        "one tuned elsewhere learns to read it beside the graft",
+        "one that never reads merged text stays as it is",
+        "one tuned elsewhere too",
+    ],
 )
 def test_graft_trains_its_parts_at_their_rates(
-    tuning: Recipe | None, learned: set[str], weight: float, residual: str
+    tuning: Recipe | None, merge: bool, learned: set[str], weight: float, residual: str
 ) -> None:
-    recipe = graft_recipe(DATA, BASE, tuning)
+    recipe = graft_recipe(DATA, BASE, tuning, merge=merge)
     [stage] = recipe.stages
     assert set(stage.learns) == learned
+    assert (stage.cuts is not None) == merge
     assert stage.loss.first == stage.loss.features == weight
     assert recipe.shape.merge_residual == residual
+
+
+def test_base_reads_merged_text_only_if_asked_to() -> None:
+    [plain], [merging] = TUNING.stages, tuning_recipe(DATA, BASE, merge=True).stages
+    assert set(plain.learns) == {"base"}
+    assert plain.cuts is None
+    assert set(merging.learns) == {"base", "embedder"}
+    assert merging.cuts is not None
+    assert merging.cuts.merged == 0.5
 
 
 def test_base_with_normed_blocks_trains_at_half_the_rate() -> None:
     def rate(base: BaseConfig, *, full: bool = False) -> float:
         [stage] = tuning_recipe(DATA, base, full=full).stages
-        assert set(stage.learns) == {"base", "embedder"}
         return stage.base_learning_rate
 
     normed = replace(BASE, output_norms=True)
@@ -58,7 +74,8 @@ def test_few_examples_get_more_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """But not by a base that learns beside a graft, which would know them by heart."""
 
     def epochs() -> list[float]:
-        recipes = tuning_recipe(DATA, BASE), graft_recipe(DATA, BASE, TUNING), graft_recipe(DATA, BASE, None)
+        beside = graft_recipe(DATA, BASE, None, merge=True)
+        recipes = tuning_recipe(DATA, BASE), graft_recipe(DATA, BASE, TUNING), beside
         return [recipe.stages[0].epochs for recipe in recipes]
 
     assert epochs() == [shape.MOST_EPOCHS, shape.MOST_EPOCHS, shape.EPOCHS]
@@ -117,7 +134,8 @@ def test_epochs_fit_time_and_recipe(budget: Budget, seconds: float, epochs: floa
 def test_steps_per_epoch_depend_on_the_entropies_of_the_answers(budget: Budget) -> None:
     """A probe on examples without entropies, which merge most, had promised too many epochs."""
     doubtful = replace(DATA, entropies=np.full_like(DATA.entropies, 5.0))
-    recipe = replace(graft_recipe(DATA, BASE, TUNING), rows=1, row_slots=16, held_out=0.05, calibrate=False)
+    graft = graft_recipe(DATA, BASE, TUNING, merge=True)
+    recipe = replace(graft, rows=1, row_slots=16, held_out=0.05, calibrate=False)
     few, many = (steps_per_epoch(recipe, data, BASE.vocab_size) for data in (DATA, doubtful))
     assert few < many
     budget.paces["graft"] = Pace(step=100.0, slots=16, steps_per_token=few / len(DATA.ids))

@@ -65,3 +65,12 @@ def test_bad_recipe_error_names_the_key(tmp_path: Path, line: str, message: str)
 def test_training_recipe_has_one_stage() -> None:
     with pytest.raises(ConfigError, match=r"recipe\.graft: has 2 stages"):
         replace(RECIPE, graft=replace(TRAINING, stages=(STAGE, STAGE)))
+
+
+def test_model_merges_if_asked_to_or_if_its_base_learned_merged_text() -> None:
+    plain = replace(TRAINING, stages=(replace(STAGE, cuts=None),))
+    frozen = replace(TRAINING, stages=(replace(STAGE, learns=("micro",)),))
+    assert RECIPE.merges
+    assert not replace(RECIPE, tuning=plain, graft=frozen).merges
+    assert replace(RECIPE, tuning=plain, graft=frozen, merge=True).merges
+    assert not TuneRecipe(base="b", examples="x").merges
