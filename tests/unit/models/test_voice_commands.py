@@ -19,6 +19,7 @@ from hamburger_edge.models.zoo.voice_commands.making.generate import (
     read_rows,
     slot_orders,
     values_of,
+    with_made_names,
 )
 from hamburger_edge.models.zoo.voice_commands.making.phrases import (
     PhrasePart,
@@ -32,8 +33,8 @@ SCHEMA = json.loads((COMMANDS / "schema.json").read_text("utf-8"))
 
 @pytest.fixture(scope="module")
 def commands() -> VoiceCommands:
-    values = {**values_of(read_rows("examples.jsonl.gz")), **read_values()}
-    return VoiceCommands(read_templates(), values, slot_orders(SCHEMA))
+    templates, values = read_templates(), {**values_of(read_rows("examples.jsonl.gz")), **read_values()}
+    return VoiceCommands(templates, with_made_names(values, templates, Random(0)), slot_orders(SCHEMA))
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def test_prompts_are_tidy(rows: list[dict[str, Any]]) -> None:
 
 
 def test_templates_expand_groups_rules_and_values() -> None:
-    templates = PhraseTemplates({"who": "(me|us)"}, {})
+    templates = PhraseTemplates({"who": "(me|us)"}, {}, {})
     values = {"day": ["on monday=monday"], "cuisine": ["italian"]}
     phrase = "get <who> a {cuisine} (place|place) {time=day}"
     pieces = templates.draw(phrase, values, Random(0))
@@ -87,3 +88,12 @@ def test_templates_expand_groups_rules_and_values() -> None:
     assert text in ("get me an italian place on monday", "get us an italian place on monday")
     drawn = {"".join(p.text for p in templates.draw("a[ b]", {}, Random(seed))) for seed in range(20)}
     assert drawn == {"a", "a b"}
+
+
+def test_made_names_join_the_values_of_their_list() -> None:
+    templates = PhraseTemplates({}, {"track": "the {thing}|{thing} of {first}"}, {})
+    values = {"track": ["Yesterday"], "thing": ["river"], "first": ["Ida"], "day": ["today"]}
+    joined = with_made_names(values, templates, Random(0))
+    assert joined["track"][0] == "Yesterday"
+    assert set(joined["track"][1:]) == {"the river", "The River", "river of Ida", "River Of Ida"}
+    assert joined["day"] == ["today"]

@@ -25,6 +25,7 @@ from hamburger_edge.models.zoo.voice_commands.making.phrases import (
 )
 
 COMMANDS = Path(__file__).parents[2] / "voice-commands"
+MADE = 300  # values made for each list of `names`
 NONE = json.dumps({"intent": "none", "slots": {}})
 
 
@@ -49,6 +50,18 @@ def values_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
             if value in row["prompt"] and len(value) < 50 and value.isprintable() and "Ã" not in value:
                 values[slot][value] = None
     return {slot: list(texts) for slot, texts in values.items()}
+
+
+def with_made_names(
+    values: Mapping[str, Sequence[str]], templates: PhraseTemplates, draw: Random
+) -> dict[str, Sequence[str]]:
+    """Return the values with made ones, so that borders are not learned from known titles."""
+    joined = dict(values)
+    for name, form in templates.names.items():
+        made = (templates.draw(f"({form})", values, draw) for _ in range(MADE))
+        texts = ["".join(piece.text for piece in pieces) for pieces in made]
+        joined[name] = [*values[name], *(text.title() if draw.random() < 0.5 else text for text in texts)]
+    return joined
 
 
 def spoken(
@@ -128,7 +141,9 @@ def main() -> None:
     options = parser.parse_args()
     examples = read_rows("examples.jsonl.gz")
     orders = slot_orders(json.loads((COMMANDS / "schema.json").read_text("utf-8")))
-    commands = VoiceCommands(read_templates(), {**values_of(examples), **read_values()}, orders)
+    templates = read_templates()
+    values = {**values_of(examples), **read_values()}
+    commands = VoiceCommands(templates, with_made_names(values, templates, Random(options.seed)), orders)
     rows = distinct(commands, options.seed, [*examples, *read_rows("by-hand.jsonl.gz")])
     with options.out.open("w", encoding="utf-8") as file:
         for row in itertools.islice(rows, options.rows):

@@ -26,6 +26,7 @@ class PhrasePart:
 @dataclass(frozen=True)
 class PhraseTemplates:
     rules: Mapping[str, str]
+    names: Mapping[str, str]  # forms of made values, of some lists
     phrases: Mapping[str, Sequence[str]]  # of each intent
 
     def draw(self, phrase: str, values: Mapping[str, Sequence[str]], draw: Random) -> list[PhrasePart]:
@@ -94,8 +95,8 @@ def tidied(pieces: Iterator[PhrasePart]) -> list[PhrasePart]:
 
 
 def read_templates() -> PhraseTemplates:
-    """Read phrases.txt: a heading, then its indented lines; under `rules` a line names what it defines."""
-    rules: dict[str, str] = {}
+    """Read phrases.txt: a heading, then its lines; under `rules` and `names` a line names what it defines."""
+    defined: dict[str, dict[str, str]] = {"rules": {}, "names": {}}
     phrases: dict[str, list[str]] = {}
     heading = ""
     for line in PHRASES.read_text("utf-8").splitlines():
@@ -103,12 +104,12 @@ def read_templates() -> PhraseTemplates:
             continue
         if not line.startswith(" "):
             heading = line.strip()
-        elif heading == "rules":
+        elif heading in defined:
             name, _, body = line.strip().partition(": ")
-            rules[name] = body
+            defined[heading][name] = body
         else:
             phrases.setdefault(heading, []).append(line.strip())
-    return PhraseTemplates(rules, phrases)
+    return PhraseTemplates(**defined, phrases=phrases)
 
 
 def read_values() -> dict[str, list[str]]:
