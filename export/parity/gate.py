@@ -219,7 +219,8 @@ def _check(
     progress: Progress,
 ) -> ParityReport:
     model, precision = checkpoint.model, exported.info.precision
-    reference = TorchBackend(model, cache_slots=CAPACITY)
+    merges = checkpoint.manifest.get("merges", True)
+    reference = TorchBackend(model, cache_slots=CAPACITY, merges=merges)
     _same_model(reference.info, exported.info)
     progress("verifying graphs", 0, 0)
     graphs = (
@@ -304,7 +305,7 @@ def _same_model(reference: ModelInfo, exported: ModelInfo) -> None:
             f"the bundle's context_length is {exported.context_length}, the checkpoint's "
             f"{reference.context_length}: another model"
         )
-    for name in ("vocab_size", "hidden_size", "max_group_tokens", *rules):
+    for name in ("vocab_size", "hidden_size", "max_group_tokens", "merges", *rules):
         ours, theirs = getattr(exported, name), getattr(reference, name)
         if ours != theirs:
             raise ParityError(f"the bundle's {name} is {ours}, the checkpoint's {theirs}: another model")
