@@ -190,7 +190,7 @@ COMMAND = Command(
         option(
             "--more-examples",
             metavar="FILE",
-            help="examples that only train, such as made ones: what is held out stays the text of people",
+            help="examples that only train, such as made ones; none of them is held out",
         ),
         option(
             "--augment",

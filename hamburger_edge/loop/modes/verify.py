@@ -17,7 +17,7 @@ from hamburger_edge.loop.modes.draft import Drafts
 from hamburger_edge.loop.step import Slot, Step, StepToken, step_of
 
 # If the base's top probability is below the confidence, it re-reads the newest merged groups, up to
-# REREAD * max_group_tokens tokens. They hold nearly all misread tokens (docs/research/tasks.md), and each
+# REREAD * slot_tokens tokens. They hold nearly all misread tokens (docs/research/tasks.md), and each
 # costs a row of the base's call.
 REREAD = 2
 
@@ -86,7 +86,7 @@ def _checked(
 
 
 class HybridRule:
-    """Tokens with `p >= confidence ** (1 / max_group_tokens)` are merged unchecked: p >= confidence for a
+    """Tokens with `p >= confidence ** (1 / slot_tokens)` are merged unchecked: p >= confidence for a
     full group of them. If the base's top probability after merged groups is below the confidence, it reads
     them again token by token.
     """

@@ -15,7 +15,7 @@ import { stepOf } from "../step.js";
 /** @import { Slot, Step } from "../step.js" */
 
 // If the base's top probability is below the confidence, it re-reads the newest merged groups, up to
-// REREAD * maxGroupTokens tokens.
+// REREAD * slotTokens tokens.
 const REREAD = 2;
 
 /** @param {AnswerRun} run */
@@ -86,7 +86,7 @@ async function checkedStep(run, draft, drafts, rule, isPrompt = false) {
 }
 
 /**
- * Tokens with `p >= confidence ** (1 / maxGroupTokens)` are merged unchecked: p >= confidence for a full group of them. If
+ * Tokens with `p >= confidence ** (1 / slotTokens)` are merged unchecked: p >= confidence for a full group of them. If
  * the base's top probability after merged groups is below the confidence, it reads them again token by token.
  */
 class HybridRule {
