@@ -22,14 +22,12 @@ from hamburger_edge.drafts.draft_index import read_draft_index
 from hamburger_edge.drafts.drafting import USUAL_COSTS, Costs
 from hamburger_edge.export.assembly.assemble import compact_tokenizer
 from hamburger_edge.export.graphs.signatures import GraphIO
-from hamburger_edge.loop.certainty import Certainty
-from hamburger_edge.loop.dial import Recommended
+from hamburger_edge.loop.answer_facts import AnswerFacts
 from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.sources.terms import copy_terms
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.support.files import DRAFT_INDEX
-from hamburger_edge.support.strict import from_mapping
 from hamburger_edge.support.version import package_version
 
 TOKENIZER = "tokenizer.json"
@@ -65,12 +63,7 @@ def manifest_of(
         base=origins[0],
         graft=origins[1],
         chat_template=checkpoint.chat_template,
-        recommended=recommended_of(checkpoint),
-        certainty=certainty_of(checkpoint),
-        merges=checkpoint.manifest.get("merges", True),
-        edits_prompt=checkpoint.manifest.get("edits_prompt", False),
-        copied_fields=tuple(checkpoint.manifest.get("copied_fields", ())),
-        tools=tuple(checkpoint.manifest.get("tools", ())),
+        **vars(AnswerFacts.of(checkpoint.manifest)),
         draft_costs=DRAFT_COSTS.get(plan.base, USUAL_COSTS),
     )
 
@@ -83,18 +76,6 @@ def write_shared_files(checkpoint: Checkpoint, folder: Path) -> None:
     index = checkpoint.file(DRAFT_INDEX)
     if index and read_draft_index(index, checkpoint.model.config.base.vocab_size):
         shutil.copyfile(index, folder / DRAFT_INDEX)
-
-
-def recommended_of(checkpoint: Checkpoint) -> Recommended | None:
-    stored = checkpoint.manifest.get("recommended")
-    recommended: Recommended | None = stored and from_mapping(Recommended, stored, "recommended")
-    return recommended
-
-
-def certainty_of(checkpoint: Checkpoint) -> Certainty | None:
-    stored = checkpoint.manifest.get("certainty")
-    certainty: Certainty | None = stored and from_mapping(Certainty, stored, "certainty")
-    return certainty
 
 
 def model_spec(model: Hamburger) -> ModelSpec:

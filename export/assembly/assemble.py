@@ -30,8 +30,7 @@ from hamburger_edge.export.assembly.recipe import (
 from hamburger_edge.export.assembly.weights import Weights, base_of, tokenizer_beside
 from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.int8_columns import quantize_columns, quantize_table
-from hamburger_edge.loop.certainty import Certainty
-from hamburger_edge.loop.dial import Recommended
+from hamburger_edge.loop.answer_facts import AnswerFacts
 from hamburger_edge.models.bases.sources.fetch import base_folder, fetch, is_complete
 from hamburger_edge.models.bases.sources.terms import copy_terms
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, PARTS, CheckpointManifest, read_manifest
@@ -39,7 +38,6 @@ from hamburger_edge.support.files import DRAFT_INDEX, is_terms
 from hamburger_edge.support.folders import clear_leftovers, publish
 from hamburger_edge.support.processors import usable_processors
 from hamburger_edge.support.progress import Progress, no_progress
-from hamburger_edge.support.strict import from_mapping
 
 MOST_THREADS = 4  # each has some matrices of float32 in hand
 
@@ -128,22 +126,7 @@ def _checked(folder: Path, manifest: Manifest, checkpoint: Path, about: Checkpoi
                 f"{checkpoint}: {entry.path} differs from the exported one: the checkpoint was changed after "
                 "its assembly was made; make that again with  hamburger-edge export --assembly"
             )
-    recommended: Recommended | None = None
-    if about.recommended:
-        recommended = from_mapping(Recommended, about.recommended, "recommended")
-    certainty: Certainty | None = None
-    if about.certainty:
-        certainty = from_mapping(Certainty, about.certainty, "certainty")
-    return dataclasses.replace(
-        manifest,
-        files=entries,
-        recommended=recommended,
-        certainty=certainty,
-        merges=about.merges,
-        edits_prompt=about.edits_prompt,
-        copied_fields=about.copied_fields,
-        tools=about.tools,
-    )
+    return dataclasses.replace(manifest, files=entries, **vars(AnswerFacts.of(vars(about))))
 
 
 def _write_weights(

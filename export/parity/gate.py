@@ -36,6 +36,7 @@ from hamburger_edge.export.parity.graphs import (
 )
 from hamburger_edge.export.parity.quality import Quality, compare, refused, worst_of
 from hamburger_edge.export.parity.text import fixed_prompts, generations, read
+from hamburger_edge.loop.answer_facts import AnswerFacts
 from hamburger_edge.loop.backend import Backend, ModelInfo
 from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
@@ -219,8 +220,8 @@ def _check(
     progress: Progress,
 ) -> ParityReport:
     model, precision = checkpoint.model, exported.info.precision
-    merges = checkpoint.manifest.get("merges", True)
-    reference = TorchBackend(model, cache_slots=CAPACITY, merges=merges)
+    facts = AnswerFacts.of(checkpoint.manifest)
+    reference = TorchBackend(model, cache_slots=CAPACITY, facts=facts)
     _same_model(reference.info, exported.info)
     progress("verifying graphs", 0, 0)
     graphs = (

@@ -22,6 +22,7 @@ from hamburger_edge.integrations.configuration import HamburgerHFConfig, checkpo
 from hamburger_edge.integrations.generation import HierarchicalGeneration, Loop
 from hamburger_edge.integrations.model_card import model_card
 from hamburger_edge.integrations.tokenization import tokenizer_of
+from hamburger_edge.loop.answer_facts import AnswerFacts
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import WholeSequence
 from hamburger_edge.models.bases.sources.terms import copy_terms
@@ -144,8 +145,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
                 license=checkpoint.manifest.get("license", {}),
                 rows="fp32",
             )
-            facts = ("recommended", "merges", "edits_prompt", "copied_fields")
-            write_into(saved, **{name: checkpoint.manifest.get(name) for name in facts})
+            write_into(saved, **{name: checkpoint.manifest.get(name) for name in AnswerFacts.names()})
             copy_terms(checkpoint.folder, saved)
             if text := checkpoint.file(CALIBRATION):
                 shutil.copyfile(text, saved / CALIBRATION)
@@ -190,9 +190,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
             backend = TorchBackend(
                 self.hamburger,
                 cache_slots=cache_slots,
-                merges=checkpoint.manifest.get("merges", True),
-                edits_prompt=checkpoint.manifest.get("edits_prompt", False),
-                copied_fields=tuple(checkpoint.manifest.get("copied_fields", ())),
+                facts=AnswerFacts.of(checkpoint.manifest),
             )
             template = ChatTemplate.from_json(checkpoint.chat_template)
             self._loop = Loop(Inference.of(backend, Tokenizer(checkpoint.tokenizer), template))

@@ -8,7 +8,6 @@ import json
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,17 +16,16 @@ from torch.nn.utils.rnn import pad_sequence
 
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.drafts.draft_index import read_draft_index
+from hamburger_edge.drafts.draft_index import DraftIndex, read_draft_index
 from hamburger_edge.errors import ClosedError, ContextFullError
+from hamburger_edge.loop.answer_facts import AnswerFacts
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot, check_saved_cache
-from hamburger_edge.loop.certainty import Certainty
-from hamburger_edge.loop.dial import UNMEASURED, Recommended
+from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import Cached, KVCache
 from hamburger_edge.support.background import Background
 from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.support.processors import MOST_THREADS
-from hamburger_edge.support.strict import from_mapping
 from hamburger_edge.support.values import whole_in
 
 DEFAULT_CACHE_SLOTS = 4096  # slots, or the base's own context if that is shorter
@@ -42,9 +40,10 @@ class TorchBackend:
         *,
         cache_slots: int | None = None,
         fingerprint: str = "",
-        **stored: Any,  # fields of ModelInfo that a checkpoint stores beside its weights
+        facts: AnswerFacts | None = None,
+        draft_index: DraftIndex | None = None,
     ):
-        config = model.config
+        config, facts = model.config, facts or AnswerFacts()
         base = config.base
         self.model = model.eval()
         cache_slots = cache_slots or base.context_length
@@ -67,7 +66,8 @@ class TorchBackend:
             draft_vocab=model.draft_vocab.numpy() if config.draft_vocab_size else None,
             kv_bytes_per_slot=2 * base.num_layers * base.num_kv_heads * base.head_dim * 4,
             fingerprint=fingerprint,
-            **stored,
+            draft_index=draft_index,
+            **vars(facts) | {"recommended": facts.recommended or UNMEASURED},
         )
 
     @property
@@ -173,25 +173,15 @@ def open_checkpoint(
     if cache_slots is not None:
         whole_in("cache_slots", cache_slots, 1, 1 << 31)
     checkpoint = load_checkpoint(Path(path))
-    recommended = checkpoint.manifest.pop("recommended", None)
-    measured = checkpoint.manifest.pop("certainty", None)
-    checkpoint.manifest.pop("recommended_precision", None)  # no part of its identity
-    merges = checkpoint.manifest.pop("merges", True)
-    edits_prompt = checkpoint.manifest.pop("edits_prompt", False)
-    copied_fields = tuple(checkpoint.manifest.pop("copied_fields", ()))
-    tools = tuple(checkpoint.manifest.pop("tools", ()))
+    no_identity = {*AnswerFacts.names(), "recommended_precision"}
+    identity = {name: fact for name, fact in checkpoint.manifest.items() if name not in no_identity}
     index, vocab_size = checkpoint.file(DRAFT_INDEX), checkpoint.model.config.base.vocab_size
-    identity = json.dumps(checkpoint.manifest, sort_keys=True).encode()
+    digest = hashlib.sha256(b"torch fp32" + json.dumps(identity, sort_keys=True).encode())
     backend = TorchBackend(
         checkpoint.model,
         cache_slots=min(cache_slots or DEFAULT_CACHE_SLOTS, checkpoint.model.config.base.context_length),
-        fingerprint=hashlib.sha256(b"torch fp32" + identity).hexdigest(),
-        recommended=from_mapping(Recommended, recommended, "recommended") if recommended else UNMEASURED,
-        certainty=from_mapping(Certainty, measured, "certainty") if measured else None,
-        merges=merges,
-        edits_prompt=edits_prompt,
-        copied_fields=copied_fields,
-        tools=tools,
+        fingerprint=digest.hexdigest(),
+        facts=AnswerFacts.of(checkpoint.manifest),
         draft_index=None if index is None else read_draft_index(index, vocab_size),
     )
     tokenizer = Background(lambda: Tokenizer(checkpoint.tokenizer))

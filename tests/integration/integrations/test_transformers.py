@@ -99,10 +99,12 @@ def test_folder_and_built_in_name_load_the_same_model(model: HamburgerForCausalL
 
 
 def test_saved_model_is_complete_and_loads_everywhere(toy: Path, tmp_path: Path) -> None:
-    """It keeps the recommended mode, the constraint and the calibration text."""
+    """It keeps what the checkpoint stores of its answers, and the calibration text."""
     tuned, folder = Path(shutil.copytree(toy, tmp_path / "tuned")), tmp_path / "saved"
     recommended = {"mode": "verify", "confidence": 0.6}
-    write_into(tuned, recommended=recommended, edits_prompt=True)
+    certainty = {"slope": 1.5, "offset": 0.5}
+    facts = {"recommended": recommended, "certainty": certainty, "edits_prompt": True, "merges": False}
+    write_into(tuned, **facts)
     text = [CalibrationExample("Play jazz", "Jazz it is.")]
     write_calibration(tuned / CALIBRATION, text)
     model, tokenizer = HamburgerForCausalLM.from_pretrained(tuned), HamburgerTokenizer.from_pretrained(tuned)
@@ -120,7 +122,7 @@ def test_saved_model_is_complete_and_loads_everywhere(toy: Path, tmp_path: Path)
     same_weights(load_checkpoint(folder).model, model.hamburger)  # as `export` loads it
     assert (folder / "tokenizer.json").read_bytes() == (toy / "tokenizer.json").read_bytes()
     manifest = json.loads((folder / "hamburger.json").read_text())
-    assert (manifest["recommended"], manifest["edits_prompt"]) == (recommended, True)
+    assert {name: manifest[name] for name in facts} == facts
     assert read_calibration(folder / CALIBRATION) == text
     card = (folder / "README.md").read_text()
     assert "license: apache-2.0" in card

@@ -1,0 +1,34 @@
+"""What a checkpoint stores of its answers beside its weights; its bundles and every runtime take it over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from hamburger_edge.loop.certainty import Certainty
+from hamburger_edge.loop.dial import Recommended
+from hamburger_edge.support.strict import from_mapping
+
+
+@dataclass(frozen=True)
+class AnswerFacts:
+    """The fields have the names and the meaning of those of `ModelInfo`."""
+
+    recommended: Recommended | None = None  # None: not measured
+    certainty: Certainty | None = None
+    merges: bool = True
+    edits_prompt: bool = False
+    copied_fields: tuple[str, ...] = ()
+    tools: tuple[dict[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> AnswerFacts:
+        """Read those of a checkpoint's manifest."""
+        stored = {name: manifest[name] for name in cls.names() if manifest.get(name) is not None}
+        facts: AnswerFacts = from_mapping(cls, stored, "hamburger.json")
+        return facts
+
+    @classmethod
+    def names(cls) -> list[str]:
+        return [field.name for field in fields(cls)]
