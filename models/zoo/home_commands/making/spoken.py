@@ -44,7 +44,7 @@ def spoken(pieces: list[SentencePart], draw: Random) -> list[SentencePart]:
     """Return the pieces of one command with politeness and hesitation."""
     text = "".join(piece.text for piece in pieces)
     before = []
-    if draw.random() < 0.05:
+    if draw.random() < 0.1:
         before.append(draw.choice(LISTS["reason"]) + draw.choice((", ", " ", " so ", ". ")))
     if draw.random() < 0.16:
         before.append(draw.choice(LISTS["filler"]) + draw.choice((" ", " ", ", ")))
@@ -53,6 +53,10 @@ def spoken(pieces: list[SentencePart], draw: Random) -> list[SentencePart]:
     pieces = [*(SentencePart(words) for words in before), *pieces]
     if pieces[-1].slot not in FREE_TEXT and draw.random() < 0.14:
         pieces.append(SentencePart(draw.choice((" ", " ", " ", ", ")) + draw.choice(LISTS["thanks"])))
+    elif pieces[-1].slot not in FREE_TEXT and draw.random() < 0.06:
+        pieces.append(
+            SentencePart(draw.choice((", ", " ", " because ", ". ")) + draw.choice(LISTS["reason"]))
+        )
     if draw.random() < 0.05:
         pieces = hesitant(pieces, draw)
     return pieces
