@@ -1,4 +1,4 @@
-"""What a checkpoint stores of its answers beside its weights; its bundles and every runtime take it over."""
+"""What a checkpoint stores of its answers, beside its weights. Its bundles and all runtimes copy it."""
 
 from __future__ import annotations
 
