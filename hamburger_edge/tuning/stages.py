@@ -13,9 +13,9 @@ from typing import Any, Literal
 import torch
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.checkpoints.built_in import built_in
+from hamburger_edge.models.checkpoints.built_in import built_in, resolve
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
-from hamburger_edge.models.checkpoints.manifest import DELTA, MANIFEST
+from hamburger_edge.models.checkpoints.manifest import DELTA, MANIFEST, read_manifest
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
 from hamburger_edge.models.distillation.written import write_shard
 from hamburger_edge.models.training.data.batches import DistilledData
@@ -71,9 +71,15 @@ class Scored:
 
 
 def choose_layers(recipe: TuneRecipe, task: Task, run: TuneRun) -> TuneRecipe:
-    """Drop layers of the base if the recipe has a number of layers; those that change the examples least."""
+    """Drop layers of the base if the recipe has a number of layers; those that change the examples least.
+
+    A start that keeps as many layers determines them.
+    """
     if not recipe.layers or recipe.base_layers:
         return recipe
+    kept = read_manifest(resolve(recipe.start) / MANIFEST).base.layers if recipe.start else ()
+    if len(kept) == recipe.layers:
+        return task.dataset.drop_layers(kept)
     train = task.split.train
     examples = [task.conversations[number].ids for number in train[:: max(1, len(train) // LAYER_EXAMPLES)]]
     layers = most_active_layers(task.dataset.base, examples[:LAYER_EXAMPLES], recipe.layers)

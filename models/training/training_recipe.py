@@ -127,7 +127,7 @@ class Recipe:
         if self.more_starts and not self.start:
             raise ConfigError("recipe.more_starts: there is no start that they could be averaged with")
         _share("recipe.start_share", self.start_share)
-        if self.start_share and not self.start:
+        if self.start_share and not self.origins:
             raise ConfigError("recipe.start_share: there is no start whose weights could be kept")
         if self.tuned_base and self.start:
             raise ConfigError(

@@ -120,6 +120,17 @@ def test_start_share_keeps_a_part_of_the_continued_weights(tmp_path: Path, stage
         torch.testing.assert_close(mixed[name], 0.75 * learned[name] + 0.25 * tensor)
 
 
+def test_start_share_keeps_a_part_of_the_tuned_base(tmp_path: Path) -> None:
+    first = on_disk(tmp_path, replace(LORA, epochs=0.3))
+    start = made(first, tmp_path / "start")
+    more = replace(first, tuned_base=start, seed=7)
+    ends = [made(replace(more, start_share=share), tmp_path / f"kept-{share}") for share in (0.0, 0.25)]
+    before, learned, mixed = (load_file(f"{folder}/{DELTA}") for folder in (start, *ends))
+    assert any(not torch.equal(tensor, before[name]) for name, tensor in learned.items())
+    for name, tensor in before.items():
+        torch.testing.assert_close(mixed[name], 0.75 * learned[name] + 0.25 * tensor)
+
+
 def learned_tensors(checkpoint: str) -> dict[str, torch.Tensor]:
     """Return a checkpoint's graft, and its base as the low-rank factors or changes that it stores."""
     tensors = {**load_file(f"{checkpoint}/{GRAFT}"), **load_file(f"{checkpoint}/{DELTA}")}

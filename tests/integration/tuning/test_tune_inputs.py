@@ -15,6 +15,7 @@ from hamburger_edge import load
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.cli.main import main
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
+from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.tuning import planning, tune_run
 from hamburger_edge.tuning.tune_recipe import read_tune_recipe, write_tune_recipe
@@ -92,6 +93,11 @@ def test_run_drops_layers_and_tokens_of_the_base_and_resumes_with_the_same_ones(
     other[-2:] = ["--tokens", "100"]
     assert "tokens is 100, but this base has 3" in failing(capsys, *other)
     assert not (tmp_path / "other.work").exists()
+    others = [0, 1, 4] if layers == (0, 2, 3) else [0, 2, 3]  # than the examples choose
+    write_into(made, base=checkpoint.manifest["base"] | {"layers": others})
+    write_tune_recipe(tmp_path / "recipe.toml", replace(changed, start=str(made), layers=3, tokens=300))
+    assert main([*COMMAND, *given[:2], "-o", str(tmp_path / "more"), *hurried]) == 0
+    assert load_checkpoint(tmp_path / "more").manifest["base"]["layers"] == others
 
 
 def test_default_recipe_depends_on_the_examples_and_the_time_limit(
