@@ -72,7 +72,7 @@ HOME_COMMANDS: list[tuple[str, list[tuple[str, dict[str, Any]]]]] = [
 
 # (most bytes, what a task is learned and judged by, beside the model)
 FOLDERS: dict[str, tuple[float, set[str]]] = {
-    "home-commands": (25e6, {"recipe.toml", "more.toml", "examples.jsonl.gz", "tools.json"}),
+    "home-commands": (25e6, {"recipe.toml", "more.toml", "last.toml", "examples.jsonl.gz", "tools.json"}),
     "proofread": (26e6, {"recipe.toml"}),
     "smollm2-135m": (32e6, {"recipe.toml"}),
     "tiny": (6e6, {"recipe.toml", "corpus.py", "make.py"}),
