@@ -6,7 +6,7 @@ that completes the answer from there.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 
@@ -134,6 +134,7 @@ class States:
         self._edges, self._skips, self._end = builder.edges, builder.skips, end
         self._copying = builder.copying
         self._distances = self._all_distances()
+        self.longest_distance = max(one for one in self._distances if one < NEVER)
         self._numbers: dict[frozenset[int], int] = {frozenset(): 0}
         self._nodes: list[frozenset[int]] = [frozenset()]
         self._table = np.zeros((64, 256), np.int32)
@@ -141,10 +142,6 @@ class States:
         self._distance = [NEVER]
         self._marks: list[str | None] = [None]
         self.start = self._number({start})
-
-    @property
-    def longest_distance(self) -> int:
-        return max((distance for distance in self._distances if distance < NEVER), default=0)
 
     def distance(self, state: int) -> int:
         return self._distance[state]
@@ -255,11 +252,6 @@ class ByteVocabulary:
 
     def longer_than(self, text: bytes) -> list[int]:
         """Return the tokens that begin with this text and go on."""
-        first = bisect_left(self._sorted, text, key=lambda token: self.pieces[token])
-        longer = []
-        for token in self._sorted[first:]:
-            if not self.pieces[token].startswith(text):
-                break
-            if len(self.pieces[token]) > len(text):
-                longer.append(token)
-        return longer
+        first = bisect_right(self._sorted, text, key=lambda token: self.pieces[token])
+        end = bisect_right(self._sorted, text, first, key=lambda token: self.pieces[token][: len(text)])
+        return self._sorted[first:end]
