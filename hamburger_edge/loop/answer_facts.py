@@ -1,4 +1,4 @@
-"""What a checkpoint stores of its answers, beside its weights. Its bundles and all runtimes copy it."""
+"""Facts about a model's answers, which its checkpoint stores. Its bundles and all runtimes copy them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AnswerFacts:
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> AnswerFacts:
-        """Read those of a checkpoint's manifest."""
+        """Read the facts in a checkpoint's manifest."""
         stored = {name: manifest[name] for name in cls.names() if manifest.get(name) is not None}
         facts: AnswerFacts = from_mapping(cls, stored, "hamburger.json")
         return facts

@@ -51,12 +51,12 @@ def spoken(pieces: list[SentencePart], draw: Random) -> list[SentencePart]:
     if text.split(" ")[0].lower() in LISTS["verb"] and draw.random() < 0.3:
         before.append(draw.choice(LISTS["asked"]) + " ")
     pieces = [*(SentencePart(words) for words in before), *pieces]
-    if pieces[-1].slot not in FREE_TEXT and draw.random() < 0.14:
-        pieces.append(SentencePart(draw.choice((" ", " ", " ", ", ")) + draw.choice(LISTS["thanks"])))
-    elif pieces[-1].slot not in FREE_TEXT and draw.random() < 0.06:
-        pieces.append(
-            SentencePart(draw.choice((", ", " ", " because ", ". ")) + draw.choice(LISTS["reason"]))
-        )
+    if pieces[-1].slot not in FREE_TEXT:
+        if draw.random() < 0.14:
+            pieces.append(SentencePart(draw.choice((" ", " ", " ", ", ")) + draw.choice(LISTS["thanks"])))
+        elif draw.random() < 0.06:
+            joint = draw.choice((", ", " ", " because ", ". "))
+            pieces.append(SentencePart(joint + draw.choice(LISTS["reason"])))
     if draw.random() < 0.05:
         pieces = hesitant(pieces, draw)
     return pieces
