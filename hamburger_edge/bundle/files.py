@@ -12,8 +12,8 @@ from hamburger_edge.bundle.external_data import external_files
 from hamburger_edge.bundle.manifest import FILE_NAME, FileEntry, Manifest
 from hamburger_edge.drafts.draft_index import read_draft_index
 from hamburger_edge.errors import BundleError
+from hamburger_edge.loop.answer_facts import AnswerFacts
 from hamburger_edge.loop.backend import ModelInfo
-from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.support.files import DRAFT_INDEX, sha256
 
 
@@ -69,6 +69,7 @@ def _check_file(path: Path, root: Path, entry: FileEntry, *, hashes: bool) -> No
 def model_info(folder: Path, manifest: Manifest, **measured: Any) -> ModelInfo:
     """Return the properties of a bundle; `measured` are the fields that its runtime determines."""
     model = manifest.model
+    facts = AnswerFacts(**{name: getattr(manifest, name) for name in AnswerFacts.names()})
     has_index = any(entry.path == DRAFT_INDEX for entry in manifest.files)
     return ModelInfo(
         vocab_size=model.vocab_size,
@@ -79,12 +80,7 @@ def model_info(folder: Path, manifest: Manifest, **measured: Any) -> ModelInfo:
         context_length=model.context_length,
         eos_ids=model.eos_ids,
         draft_vocab=None if model.draft_vocab is None else np.array(model.draft_vocab, np.int64),
-        recommended=manifest.recommended or UNMEASURED,
-        certainty=manifest.certainty,
-        merges=manifest.merges,
-        edits_prompt=manifest.edits_prompt,
-        copied_fields=manifest.copied_fields,
-        tools=manifest.tools,
+        **facts.of_model,
         draft_index=read_draft_index(folder / DRAFT_INDEX, model.vocab_size) if has_index else None,
         **measured,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hamburger_edge.loop.certainty import Certainty
-from hamburger_edge.loop.dial import Recommended
+from hamburger_edge.loop.dial import UNMEASURED, Recommended
 from hamburger_edge.support.strict import from_mapping
 
 
@@ -28,6 +28,11 @@ class AnswerFacts:
         stored = {name: manifest[name] for name in cls.names() if manifest.get(name) is not None}
         facts: AnswerFacts = from_mapping(cls, stored, "hamburger.json")
         return facts
+
+    @property
+    def of_model(self) -> dict[str, Any]:
+        """The facts as fields of `ModelInfo`."""
+        return vars(self) | {"recommended": self.recommended or UNMEASURED}
 
     @classmethod
     def names(cls) -> list[str]:

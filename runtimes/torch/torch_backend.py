@@ -20,7 +20,6 @@ from hamburger_edge.drafts.draft_index import DraftIndex, read_draft_index
 from hamburger_edge.errors import ClosedError, ContextFullError
 from hamburger_edge.loop.answer_facts import AnswerFacts
 from hamburger_edge.loop.backend import Floats, MicroReadout, ModelInfo, Readout, Snapshot, check_saved_cache
-from hamburger_edge.loop.dial import UNMEASURED
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import Cached, KVCache
 from hamburger_edge.support.background import Background
@@ -67,7 +66,7 @@ class TorchBackend:
             kv_bytes_per_slot=2 * base.num_layers * base.num_kv_heads * base.head_dim * 4,
             fingerprint=fingerprint,
             draft_index=draft_index,
-            **vars(facts) | {"recommended": facts.recommended or UNMEASURED},
+            **facts.of_model,
         )
 
     @property
