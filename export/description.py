@@ -25,7 +25,8 @@ from hamburger_edge.export.graphs.signatures import GraphIO
 from hamburger_edge.loop.answer_facts import AnswerFacts
 from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.bases.sources.terms import copy_terms
+from hamburger_edge.models.bases.sources.fetch import notice_of
+from hamburger_edge.models.bases.sources.terms import NOTICE, copy_terms
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
 from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.support.version import package_version
@@ -73,6 +74,10 @@ def write_shared_files(checkpoint: Checkpoint, folder: Path) -> None:
     if checkpoint.tokenizer is not None:
         compact_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
     copy_terms(checkpoint.folder, folder)
+    base = checkpoint.manifest["base"]
+    fetched = base["kind"] == "fetch" and not (folder / NOTICE).exists()
+    if fetched and (notice := notice_of(base["name"])):
+        (folder / NOTICE).write_text(notice, encoding="utf-8")
     index = checkpoint.file(DRAFT_INDEX)
     if index and read_draft_index(index, checkpoint.model.config.base.vocab_size):
         shutil.copyfile(index, folder / DRAFT_INDEX)

@@ -39,6 +39,7 @@ from hamburger_edge.export.parity.gate import ParityReport, check_parity
 from hamburger_edge.export.stages import stages_of
 from hamburger_edge.export.target import check_target
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.support.cache import lock_for
 from hamburger_edge.support.files import locked
 from hamburger_edge.support.folders import clear_leftovers, publish
@@ -65,9 +66,9 @@ def export(
             if not isinstance(source, Checkpoint):  # at float32, every weight is wanted whole
                 source = load_checkpoint(source, half=options.precision not in ("fp32", "f32"))
             checkpoint = source
-            if options.assembly and checkpoint.path.is_file():
+            if options.assembly and not (checkpoint.path / MANIFEST).exists():
                 raise InputError(
-                    f"{checkpoint.path}: an assembly is kept in a checkpoint's folder, and this is a file: "
+                    f"{checkpoint.path}: an assembly is kept in a checkpoint's folder, and this is none: "
                     "export without --assembly"
                 )
             _check_template(checkpoint)

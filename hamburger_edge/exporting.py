@@ -32,7 +32,8 @@ def export_checkpoint(
 ) -> Path:
     """Write the bundle of a checkpoint to `output`.
 
-    The checkpoint is a folder, a Lightning file, a built-in name, or a loaded checkpoint.
+    The checkpoint is a folder, a Lightning file, a built-in name, or a loaded checkpoint. An ordinary model
+    is exported too, as a plain one: a Hugging Face folder, a GGUF file, or "hf:ORG/NAME".
 
         export_checkpoint("smollm2-135m", "bundle")
         export_checkpoint("my-checkpoint", "phone", flavor="portable", cache_slots=1024)
@@ -57,8 +58,10 @@ def export_checkpoint(
     """
     from hamburger_edge.export.options import ExportOptions
     from hamburger_edge.models.checkpoints.built_in import resolve
+    from hamburger_edge.models.checkpoints.manifest import is_lightning
+    from hamburger_edge.models.checkpoints.ordinary import is_ordinary
 
-    if isinstance(checkpoint, str | Path) and Path(checkpoint).suffix != ".ckpt":
+    if isinstance(checkpoint, str | Path) and not (is_lightning(checkpoint) or is_ordinary(checkpoint)):
         checkpoint = resolve(checkpoint)
     named: dict[str, Any] = {
         "formats": formats,

@@ -62,7 +62,7 @@ class Weights:
         if (checkpoint / DELTA).exists():
             self.delta = read_arrays(checkpoint / DELTA)
             check_delta(self.delta, self.shapes, checkpoint / DELTA)
-        self.graft = read_arrays(checkpoint / GRAFT)
+        self.graft = read_arrays(checkpoint / GRAFT) if manifest.config.has_graft else {}
         self.draft_vocab = self.graft.pop("draft_vocab", None)
 
     def __getitem__(self, name: str) -> Floats:

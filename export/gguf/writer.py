@@ -1,8 +1,10 @@
-"""A checkpoint as three GGUF files for stock llama.cpp.
+"""A checkpoint as GGUF files for stock llama.cpp.
 
     base.gguf            the base, tokenizer and chat template: also an ordinary model by itself
     micro_decoder.gguf   the micro layers as a small llama model; its token embedding is the draft head
     graft.gguf           embedder and stop head, which the host computes
+
+A plain model is base.gguf alone.
 
 Positions by slot have no gaps, so the base has architecture llama. Positions by token jump ahead, which
 llama.cpp allows for M-RoPE models only. There the base is a paddleocr model without its vision part.
@@ -52,7 +54,7 @@ def write_gguf(
     plan: PrecisionPlan,
     progress: Progress = no_progress,
 ) -> GGUFPart:
-    """Write the three files into an existing folder and return their part of the manifest."""
+    """Write the files into an existing folder and return their part of the manifest."""
     model = checkpoint.model
     config = model.config
     architecture = "paddleocr" if config.position_rule == "token" else "llama"
@@ -64,6 +66,8 @@ def write_gguf(
 
     with contextlib.closing(_covariances(checkpoint, plan)) as covariances:
         base = _base(checkpoint, folder / BASE, architecture, plan, covariances, export, tick)
+        if not config.has_graft:
+            return GGUFPart(architecture, plan, base, None, None)  # type: ignore[arg-type]
         micro = _micro_decoder(checkpoint, folder / MICRO_DECODER, plan, covariances, export, tick)
     graft = GGUFBuilder(folder / GRAFT, "hamburger", "graft", export)
     graft.key("hamburger.merger_heads", config.merger_heads)

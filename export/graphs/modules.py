@@ -1,8 +1,8 @@
-"""The three graphs: thin wrappers over the model's own modules, with attention swapped.
+"""The graphs: thin wrappers over the model's own modules, with attention swapped.
 
     embedder        tokens [N, n] -> embeddings [N, d]
     base            embeddings -> logits, p_stop, features of the chosen rows; one cache entry a slot
-    micro_decoder   features or nothing, and a token -> the next token's logits, p_stop
+    micro_decoder   features or nothing, and a token -> the next token's logits, p_stop; not of a plain model
 
 `graph_ios` (`signatures.py`) declares the order of inputs and outputs.
 """
@@ -197,7 +197,7 @@ class EmbedderGraph(Graph):
         """Embed groups. The merge is inside a branch, so a group of one token does not compute it."""
         (tokens,) = inputs
         members = self.vocabulary.embed(tokens)  # [N, n, d]
-        if self.model.config.max_group_tokens == 1:
+        if not self.model.config.has_graft:
             return _first_row(members)
         merge = self.model.embedder.merge
         embeddings: Tensor = torch.cond(tokens.shape[1] == 1, _first_row, merge, (members,))

@@ -120,9 +120,10 @@ def micro_decoder_io(config: HamburgerConfig, *, cache_slots: int = 0, kv: str =
 
 
 def graph_ios(config: HamburgerConfig, *, cache_slots: int = 0, kv: str = "float32") -> dict[str, GraphIO]:
-    base = base_io(config, cache_slots=cache_slots, kv=kv)
-    micro = micro_decoder_io(config, cache_slots=cache_slots, kv=micro_cache_type(kv))
-    return {io.name: io for io in (embedder_io(config), base, micro)}
+    ios = [embedder_io(config), base_io(config, cache_slots=cache_slots, kv=kv)]
+    if config.has_graft:
+        ios.append(micro_decoder_io(config, cache_slots=cache_slots, kv=micro_cache_type(kv)))
+    return {io.name: io for io in ios}
 
 
 def _lengths(cache_slots: int) -> tuple[TensorSpec, ...]:

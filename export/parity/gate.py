@@ -224,11 +224,12 @@ def _check(
     reference = TorchBackend(model, cache_slots=CAPACITY, facts=facts)
     _same_model(reference.info, exported.info)
     progress("verifying graphs", 0, 0)
-    graphs = (
+    graphs = [
         check_embedder(model, embed, limits.embedder),
         check_base(checkpoint, reference, exported, limits.graph),
-        check_micro_decoder(checkpoint, reference, exported, limits.graph),
-    )
+    ]
+    if model.config.has_graft:
+        graphs.append(check_micro_decoder(checkpoint, reference, exported, limits.graph))
     prompts = fixed_prompts(checkpoint)
     runs = list(generations(reference, exported, prompts, progress))
     wanted = set(range(1, model.config.max_group_tokens + 1))
@@ -272,7 +273,7 @@ def _check(
             )
     return ParityReport(
         precision=precision,
-        graphs=graphs,
+        graphs=tuple(graphs),
         prompts=len(runs),
         identical=sum(run.divergence is None for run in runs),
         first_divergence=None if split is None else Divergence(split.index, split.divergence or 0),
@@ -306,7 +307,7 @@ def _same_model(reference: ModelInfo, exported: ModelInfo) -> None:
             f"the bundle's context_length is {exported.context_length}, the checkpoint's "
             f"{reference.context_length}: another model"
         )
-    for name in ("vocab_size", "hidden_size", "max_group_tokens", "merges", *rules):
+    for name in ("vocab_size", "hidden_size", "max_group_tokens", *rules):
         ours, theirs = getattr(exported, name), getattr(reference, name)
         if ours != theirs:
             raise ParityError(f"the bundle's {name} is {ours}, the checkpoint's {theirs}: another model")

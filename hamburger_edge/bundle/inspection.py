@@ -45,14 +45,14 @@ def expected_memory(manifest: Manifest, slots: int) -> dict[str, Any]:
     model, kv, loaded = manifest.model, manifest.kv, manifest.graph_files
     if not manifest.graphs:
         kv, loaded = replace(kv, dtype="float16"), manifest.gguf_files
-    micro = kv.micro(model.micro_layers)
+    micro = kv.micro(model.micro_layers).bytes_per_slot if model.has_graft else 0
     return {
         "slots": slots,
         "weights": sum(file.bytes for file in manifest.files if file.path in loaded),
         "kv_type": kv.dtype,
         "kv_per_slot": kv.bytes_per_slot,
         "kv": slots * kv.bytes_per_slot,
-        "micro_kv": model.micro_positions * micro.bytes_per_slot,
+        "micro_kv": model.micro_positions * micro,
     }
 
 
@@ -64,19 +64,23 @@ def show(facts: dict[str, Any]) -> str:
     grid = f" on its own grid of {plan['grid']}" if plan["grid"] else ""
     rare = f" ({plan['base']} for rare tokens)" if plan["frequent_rows"] else ""
     tools, copied = facts.get("tools", ()), facts.get("copied_fields", ())
-    lines = [
-        f"format      {facts['format']}, {facts['flavor']}, written by {facts['producer']}",
-        f"model       {model['family']}, {model['num_layers']} layers of {model['hidden_size']}, "
-        f"vocabulary {model['vocab_size']}, context {model['context_length']}",
+    groups = [
         f"groups      up to {model['max_group_tokens']} tokens, merged onto the {model['merge_residual']}; "
         f"positions by {model['position_rule']}; "
         f"taps {', '.join(map(str, model['taps'])) or 'none'}",
         f"micro       {model['micro_layers']} layers, choosing from {head}",
+    ]
+    if model["max_group_tokens"] == 1:
+        groups = [f"groups      none: a plain model, without a graft; positions by {model['position_rule']}"]
+    lines = [
+        f"format      {facts['format']}, {facts['flavor']}, written by {facts['producer']}",
+        f"model       {model['family']}, {model['num_layers']} layers of {model['hidden_size']}, "
+        f"vocabulary {model['vocab_size']}, context {model['context_length']}",
+        *groups,
         f"precision   base {plan['base']}{grid}, embeddings and heads {plan['head']}{rare}, "
         f"graft {plan['graft']}{block}",
         *([f"recommended {Recommended(**facts['recommended'])}"] if facts["recommended"] else []),
         *(["certainty   measured: answers have one"] if facts["certainty"] else []),
-        *([] if facts.get("merges", True) else ["merges      nothing: its base reads no merged text"]),
         *(["edits       its prompts: names and numbers stay"] if facts["edits_prompt"] else []),
         *([f"copies      from its prompts: {', '.join(copied)}"] if copied else []),
         *([f"tools       {', '.join(tool['function']['name'] for tool in tools)}"] if tools else []),

@@ -6,6 +6,8 @@
       base.gguf  micro_decoder.gguf  graft.gguf
       tokenizer.json
 
+A plain model, whose groups have one token, has no micro_decoder.onnx, or base.gguf alone.
+
 Shapes, taps, positions, head and cache layout are all in the manifest: no runtime has code for a particular
 model. A manifest is untrusted input: `reading.py` and `files.py` check it.
 """
@@ -32,7 +34,6 @@ KIND = "hamburger-edge bundle"
 FORMAT = 3
 FILE_NAME = "manifest.json"
 FORMER_FIELDS = {"answer_prefix"}  # of older bundles, ignored: the draft index stores how answers begin
-GRAPHS = ("embedder", "base", "micro_decoder")
 
 Flavor = Literal["fused", "portable", "gguf"]
 Precision = Literal["fp32", "fp16", "int8", "int4", "q4_0", "q4_1", "q8_0", "f16", "f32"]
@@ -138,12 +139,13 @@ class GGUFPart:
     architecture: Literal["llama", "paddleocr"]
     precision: PrecisionPlan
     base: GGUFEntry
-    micro_decoder: GGUFEntry
-    graft: GGUFEntry
+    micro_decoder: GGUFEntry | None  # null, like the graft: a plain model
+    graft: GGUFEntry | None
 
     @property
     def files(self) -> tuple[GGUFEntry, ...]:
-        return self.base, self.micro_decoder, self.graft
+        entries = self.base, self.micro_decoder, self.graft
+        return tuple(entry for entry in entries if entry is not None)
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,15 @@ class ModelSpec:
     # embedding that a merged slot starts from: the mean over its tokens, or the last token's. It is part of
     # the embedder's graph. Older bundles without this field use the mean
     merge_residual: Literal["mean", "last"] = "mean"
+
+    @property
+    def has_graft(self) -> bool:
+        return self.max_group_tokens > 1
+
+    @property
+    def graphs(self) -> tuple[str, ...]:
+        """Names of the ONNX graphs."""
+        return ("embedder", "base", "micro_decoder") if self.has_graft else ("embedder", "base")
 
     @property
     def num_features(self) -> int:
@@ -209,7 +220,6 @@ class Manifest:
     sha256: str = ""  # of all other fields, see `content_hash`; "" before saving
     recommended: Recommended | None = None  # default mode and confidence
     certainty: Certainty | None = None  # coefficients of an answer's certainty; null: not measured
-    merges: bool = True  # False: the base reads no merged text, so modes hybrid and merge merge nothing
     edits_prompt: bool = False  # answers are corrected prompts, constrained by structured/edits.py
     copied_fields: tuple[str, ...] = ()  # of JSON answers or calls: their strings are spans of the prompt
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps of the graphs
@@ -282,10 +292,8 @@ class Manifest:
         return _digest(facts)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the file's content; empty `tools` and `copied_fields` are left out, and `merges` if true."""
+        """Return the file's content; empty `tools` and `copied_fields` are left out."""
         facts = dataclasses.asdict(self)
-        if self.merges:
-            del facts["merges"]
         for name in ("tools", "copied_fields"):
             if not facts[name]:
                 del facts[name]

@@ -13,7 +13,6 @@ from hamburger_edge.bundle.manifest import (
     FORMAT,
     FORMER_FIELDS,
     GGUF_PRECISIONS,
-    GRAPHS,
     KIND,
     KV_TYPES,
     PRECISIONS,
@@ -104,9 +103,13 @@ def _check(manifest: Manifest) -> None:
         f"flavor {manifest.flavor!r} with {len(manifest.graphs)} graphs",
     )
     for name, limit in _LIMITS.items():
-        _require(
-            1 <= getattr(model, name) <= limit, f"model.{name} must be 1..{limit}, got {getattr(model, name)}"
-        )
+        least, value = int(name != "micro_layers"), getattr(model, name)
+        _require(least <= value <= limit, f"model.{name} must be {least}..{limit}, got {value}")
+    graft = bool(model.micro_layers or model.taps or model.draft_vocab)
+    _require(
+        model.has_graft == (model.micro_layers > 0) and (model.has_graft or not graft),
+        f"model.max_group_tokens is {model.max_group_tokens}, model.micro_layers {model.micro_layers}",
+    )
     _require(
         list(model.taps) == sorted(set(model.taps))
         and all(0 <= tap < model.num_layers for tap in model.taps),
@@ -171,8 +174,8 @@ def _check_graphs(manifest: Manifest) -> None:
     portable = flavor == "portable"
     _require(portable == (length > 0), f"{flavor} graphs with a cache_slots of {length}")
     layouts = {"base": manifest.kv, "micro_decoder": manifest.kv.micro(manifest.model.micro_layers)}
-    for name, (inputs, outputs) in _BOUND.items():
-        graph = manifest.graph(name)
+    for name in manifest.model.graphs:
+        graph, (inputs, outputs) = manifest.graph(name), _BOUND[name]
         if layout := layouts.get(name):
             parts = [f"{part}.{layer}" for layer in range(layout.layers) for part in ("key", "value")]
             lengths = ("used",) if portable else ("last_slot", "total_slots")
@@ -205,6 +208,9 @@ def _check_names(manifest: Manifest) -> None:
         hexadecimal = len(file.sha256) == 64 and all(c in "0123456789abcdef" for c in file.sha256)
         _require(hexadecimal, f"{file.path}: sha256 {file.sha256[:80]!r} is not 64 hexadecimal digits")
     wanted = [graph.file for graph in manifest.graphs] + ([manifest.tokenizer] if manifest.tokenizer else [])
+    if manifest.gguf:
+        parts = 3 if manifest.model.has_graft else 1
+        _require(len(manifest.gguf.files) == parts, f"gguf must name {parts} files")
     for part in manifest.gguf.files if manifest.gguf else ():
         wanted.append(part.file)
         _require(0 < part.header_bytes < 1 << 30, f"{part.file}: header_bytes is out of range")
@@ -214,7 +220,8 @@ def _check_names(manifest: Manifest) -> None:
         _require(graph.file.endswith(".onnx"), f"graph {graph.file!r} is no .onnx file")
     names = [graph.name for graph in manifest.graphs]
     _require(len(set(names)) == len(names), "a graph is listed twice")
-    _require(not names or {*names} == {*GRAPHS}, f"graphs must be {', '.join(GRAPHS)}, got {names}")
+    graphs = manifest.model.graphs
+    _require(not names or {*names} == {*graphs}, f"graphs must be {', '.join(graphs)}, got {names}")
     for graph in manifest.graphs:
         for tensor in (*graph.inputs, *graph.outputs):
             where = f"{graph.name}.{tensor.name}"

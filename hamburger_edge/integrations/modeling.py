@@ -27,8 +27,9 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import WholeSequence
 from hamburger_edge.models.bases.sources.terms import copy_terms
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
-from hamburger_edge.models.checkpoints.checkpoint import CARD, Checkpoint, load_checkpoint, save_checkpoint
+from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.models.checkpoints.facts import write_into
+from hamburger_edge.models.checkpoints.saving import CARD, save_checkpoint
 from hamburger_edge.runtimes.torch.torch_backend import DEFAULT_CACHE_SLOTS, TorchBackend
 from hamburger_edge.support.values import safe_repr
 

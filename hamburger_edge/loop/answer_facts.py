@@ -17,7 +17,6 @@ class AnswerFacts:
 
     recommended: Recommended | None = None  # None: not measured
     certainty: Certainty | None = None
-    merges: bool = True
     edits_prompt: bool = False
     copied_fields: tuple[str, ...] = ()
     tools: tuple[dict[str, Any], ...] = ()

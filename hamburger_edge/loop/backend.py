@@ -40,7 +40,7 @@ class ModelInfo:
     precision: str  # of the stored weights: "fp32", "fp16", "int8", "int4", "q4_0", ...
     vocab_size: int
     hidden_size: int
-    max_group_tokens: int  # upper limit of tokens per group
+    max_group_tokens: int  # upper limit of tokens per group; 1: a plain model, which makes no micro steps
     position_rule: PositionRule
     stop_rule: StopRule
     cache_slots: int  # slots of the preallocated KV buffer
@@ -50,7 +50,6 @@ class ModelInfo:
     kv_bytes_per_slot: int
     fingerprint: str  # of weights and precision: a session is restored only onto an equal one
     recommended: Recommended = UNMEASURED  # default mode and confidence
-    merges: bool = True  # False: the base reads no merged text
     edits_prompt: bool = False  # its answers are corrected prompts: see edits.py
     copied_fields: tuple[str, ...] = ()  # of JSON answers or calls: their strings are spans of the prompt
     tools: tuple[dict[str, Any], ...] = ()  # its answers call these, see calls/; in OpenAI's form
@@ -58,11 +57,6 @@ class ModelInfo:
     certainty: Certainty | None = None  # how probably an answer is right; None: not measured
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps, in units of a base call
     machine_costs: Costs | None = None  # the same, measured here; only where they change no answer
-
-    @property
-    def slot_tokens(self) -> int:
-        """Most tokens that modes hybrid and merge put into a slot."""
-        return self.max_group_tokens if self.merges else 1
 
 
 class Readout(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter, process_time
 
-from hamburger_edge.drafts.drafting import Costs
+from hamburger_edge.drafts.drafting import USUAL_COSTS, Costs
 from hamburger_edge.loop.backend import Backend
 
 ROUNDS, FEWEST_ROUNDS = 7, 3  # the shortest time counts: other programs only make a call longer
@@ -19,14 +19,14 @@ HIGHEST_COST = 2.0  # of a call
 @dataclass(frozen=True)
 class CallTimes:
     rows: dict[int, float]  # rows of a base call -> seconds
-    micro: float  # seconds of a micro step
+    micro: float | None  # seconds of a micro step; None: a plain model makes none
     processors: float  # that the process used on average
 
     def costs(self) -> Costs:
         """Return the costs of one more row and of a micro step, in units of a call with one row."""
         one, few = self.rows[1], self.rows[DRAFT_ROWS]
         row = (few - one) / (DRAFT_ROWS - 1) / one
-        return Costs(row=_limited(row), micro=_limited(self.micro / one))
+        return Costs(_limited(row), USUAL_COSTS.micro if self.micro is None else _limited(self.micro / one))
 
     def undisturbed(self, threads: int) -> bool:
         """Whether the threads had their processors: calls of a busy machine have other proportions."""
@@ -45,12 +45,14 @@ def time_calls(
     token = min(backend.info.eos_ids, default=0)
     base, steps = [list[float]() for _ in rows], list[float]()
     end, clock = perf_counter() + seconds, ProcessorClock()
-    while len(steps) < ROUNDS * len(rows) and (not steps or perf_counter() < end):
+    while len(base[0]) < ROUNDS and (not base[0] or perf_counter() < end):
         for times, count in zip(base, rows, strict=True):
             backend.truncate(0)
             begin = perf_counter()
             readout = backend.macro([(token,)] * count, range(count), range(count))
             times.append(perf_counter() - begin)
+            if backend.info.max_group_tokens == 1:
+                continue
             backend.micro_begin(readout.features[0])
             begin = perf_counter()
             backend.micro(token)
@@ -60,7 +62,8 @@ def time_calls(
         elif not undisturbed(clock.processors(), threads):
             break
     backend.truncate(0)
-    measured = CallTimes(dict(zip(rows, map(min, base), strict=True)), min(steps), clock.processors())
+    calls = dict(zip(rows, map(min, base), strict=True))
+    measured = CallTimes(calls, min(steps, default=None), clock.processors())
     whole = len(base[0]) >= FEWEST_ROUNDS and measured.undisturbed(threads)
     return measured if whole else None
 

@@ -28,6 +28,6 @@ def continued(recipe: TuneRecipe, checkpoint: str) -> TuneRecipe:
         tokens=manifest.config.base.vocab_size if base.cut_vocabulary else 0,
         start=checkpoint,
         keep_graft=True,
-        merge=manifest.merges,
+        merge=manifest.config.has_graft,
         edits_prompt=recipe.edits_prompt or manifest.edits_prompt,
     )

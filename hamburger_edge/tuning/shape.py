@@ -18,6 +18,7 @@ from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.models.training.runs import lora_rank
 from hamburger_edge.models.training.training_recipe import Recipe, Shape, Stage
 
+PLAIN = Shape(taps=(), max_group_tokens=1)  # the base alone
 ROW_SLOTS = 512  # minimum length of a row
 BASE_ROWS, GRAFT_ROWS = 1, 4  # rows per batch: a base learns most per slot in small batches at a high rate
 LORA_RATE, FULL_RATE, EMBEDDER_RATE = 2e-3, 2e-4, 1e-3
@@ -49,8 +50,8 @@ def tuning_recipe(
 ) -> Recipe:
     """Return the recipe that trains the base to answer.
 
-    `merge`: also to read merged text. Then half of the examples are cut into groups at random, which costs
-    right answers.
+    `merge`: also to read merged text, for the graft that follows. Then half of the examples are cut into
+    groups at random, which costs right answers.
     """
     low_rank = NORMED_RATE if base.output_norms else LORA_RATE
     rate, slots = FULL_RATE if full else low_rank, row_slots(data, base.context_length)
@@ -68,14 +69,7 @@ def tuning_recipe(
         base="",
         data="",
         out="",
-        shape=Shape(
-            taps=(),
-            max_group_tokens=LONGEST,
-            micro_layers=1,
-            merger_heads=_heads(base),
-            merge_residual=residual,
-            initialise="random",
-        ),
+        shape=_reading_shape(base, residual) if merge else PLAIN,
         stages=(stage,),
         rows=BASE_ROWS,
         row_slots=slots,
@@ -86,15 +80,25 @@ def tuning_recipe(
     )
 
 
-def graft_recipe(
-    scored: DistilledData, base: BaseConfig, tuning: Recipe | None, *, merge: bool = False
-) -> Recipe:
+def _reading_shape(base: BaseConfig, residual: Literal["mean", "last"]) -> Shape:
+    """Return the shape of a model that only reads merged text: with the least micro decoder, untrained."""
+    return Shape(
+        taps=(),
+        max_group_tokens=LONGEST,
+        micro_layers=1,
+        merger_heads=_heads(base),
+        merge_residual=residual,
+        initialise="random",
+    )
+
+
+def graft_recipe(scored: DistilledData, base: BaseConfig, tuning: Recipe | None) -> Recipe:
     """Return the recipe of a new graft.
 
-    A base that already reads merged text, or never will, stays frozen, which takes a third of the time. Any
-    other base learns to read merged text together with the graft.
+    A base that already reads merged text stays frozen, which takes a third of the time. Any other base learns
+    that together with the graft.
     """
-    frozen = not merge or (tuning is not None and "embedder" in tuning.stages[0].learns)
+    frozen = tuning is not None and "embedder" in tuning.stages[0].learns
     merged = Cuts(entropy=0.5, random=0.3, low=(0.005, 0.02, 0.05), ratio=(0.1, 0.2, 0.3))
     rank = RANK if tuning is None else tuning.stages[0].lora_rank
     slots = row_slots(scored, base.context_length)
@@ -107,7 +111,7 @@ def graft_recipe(
         base_learning_rate=6e-4,
         lora_rank=rank,
         average=0.2,
-        cuts=merged if merge else None,
+        cuts=merged,
         loss=LossWeights(first=0.0, micro_every=2) if frozen else beside,
     )
     return Recipe(
@@ -138,17 +142,16 @@ def reading_recipe(tuning: Recipe | None, graft: Recipe) -> Recipe:
 def continuing_recipe(start: str, data: DistilledData) -> Recipe:
     """Return the recipe that continues base and graft of a task's checkpoint on more examples.
 
-    If it merges, a third of the examples is cut into groups at random, so that the base still reads merged
+    With a graft, a third of the examples is cut into groups at random, so that the base still reads merged
     text. A part of the old weights stays in the final mean, so that the model forgets less.
     """
     manifest = read_manifest(resolve(start) / MANIFEST)
-    config, merge = manifest.config, manifest.merges
+    config = manifest.config
     slots = row_slots(data, config.base.context_length)
-    stage = _together(
-        lora_rank(start),
-        epochs(data, BASE_ROWS * slots, CONTINUED_STEPS),
-        Cuts(entropy=0.0, random=0.3) if merge else None,
-    )
+    more = epochs(data, BASE_ROWS * slots, CONTINUED_STEPS)
+    stage = _together(lora_rank(start), more, Cuts(entropy=0.0, random=0.3))
+    if not config.has_graft:
+        stage = replace(stage, learns=("base",), cuts=None, loss=LossWeights(micro=0.0))
     return Recipe(
         base="",
         data="",
@@ -164,20 +167,22 @@ def continuing_recipe(start: str, data: DistilledData) -> Recipe:
             draft_vocab_size=config.draft_vocab_size,
         ),
         stages=(stage,),
+        start=start,
         start_share=START_SHARE,
         rows=BASE_ROWS,
         row_slots=slots,
         weight_decay=0.0,
         judge_every=100,
         judge_batches=6,
+        calibrate=config.has_graft,
     )
 
 
-def _together(rank: int, epochs: float, cuts: Cuts | None) -> Stage:
-    """Return the stage in which base and graft learn together. Without cuts the embedder learns nothing."""
+def _together(rank: int, epochs: float, cuts: Cuts) -> Stage:
+    """Return the stage in which base and graft learn together."""
     return Stage(
         name="reading",
-        learns=("base", *(("embedder",) if cuts else ()), "micro", "stop_head"),
+        learns=("base", "embedder", "micro", "stop_head"),
         epochs=epochs,
         learning_rate=2e-4,
         base_learning_rate=5e-4 if rank else 5e-5,

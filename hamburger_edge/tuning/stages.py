@@ -12,10 +12,13 @@ from typing import Any, Literal
 
 import torch
 
+from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
+from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.checkpoints.built_in import built_in, resolve
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.checkpoints.manifest import DELTA, MANIFEST, read_manifest
+from hamburger_edge.models.checkpoints.saving import save_checkpoint
 from hamburger_edge.models.distillation.data_manifest import NAME, read_data_manifest
 from hamburger_edge.models.distillation.written import write_shard
 from hamburger_edge.models.training.data.batches import DistilledData
@@ -55,7 +58,7 @@ LAYER_EXAMPLES = 128  # that choose the layers of the base
 
 @dataclass(frozen=True)
 class Learned:
-    """The result of a stage that trains."""
+    """The result of a stage that makes a checkpoint."""
 
     recipe: TuneRecipe
     checkpoint: Path
@@ -105,7 +108,9 @@ def plan(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> T
         run.report(run.budget.plan(trainings, data, ahead))
     elif not (run.work / CHECKPOINT / MANIFEST).exists():
         # the time of the export is known by a training's pace
-        run.budget.measure(_given_training(recipe, run), task.dataset.base, data, recipe.precision)
+        base = task.dataset.base
+        training = _given_training(recipe, data, base.config, run)
+        run.budget.measure(training, base, data, recipe.precision)
     return recipe
 
 
@@ -120,29 +125,48 @@ def _open_trainings(recipe: TuneRecipe, task: Task, data: DistilledData, run: Tu
     if recipe.tune_base and tuning is None:
         start, tuning = _chosen_tuning(recipe, task, data)
         trainings.append(replace(_placed(recipe, tuning, run, EXAMPLES, PROBE), tuned_base=start))
-    if recipe.graft is None:
-        graft = graft_recipe(data, task.dataset.base.config, tuning, merge=recipe.merges)
+    if recipe.merges and recipe.graft is None:
+        graft = graft_recipe(data, task.dataset.base.config, tuning)
         trainings.append(_placed(recipe, graft, run, EXAMPLES, PROBE))
     return trainings
 
 
-def _given_training(recipe: TuneRecipe, run: TuneRun) -> Recipe:
+def _given_training(recipe: TuneRecipe, data: DistilledData, config: BaseConfig, run: TuneRun) -> Recipe:
     """Return the main training of a recipe that leaves none open."""
     training: Recipe | None = getattr(recipe, recipe.main_training)
-    assert training is not None
+    if training is None:  # of a base that is kept as it is
+        training = tuning_recipe(data, config)
     placed = _placed(recipe, training, run, EXAMPLES, PROBE)
     return replace(placed, start=recipe.start) if recipe.keep_graft else placed
 
 
 def learn_base(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> Learned:
-    """Train the base to answer the task's prompts."""
+    """Train the base to answer the task's prompts. It is the whole model unless that merges."""
     if recipe.tuning is None:
         start, tuning = _chosen_tuning(recipe, task, data)
         recipe = run.store(replace(recipe, start=start, tuning=_fitted(recipe, tuning, task, data, run)))
     assert recipe.tuning is not None
     training = replace(_placed(recipe, recipe.tuning, run, EXAMPLES, "tuning"), tuned_base=recipe.start)
     watch = _answers_right(task, training)
-    return _learned("tuning", recipe, training, run.work / TUNED, task, data, run, watch)
+    checkpoint = run.work / (TUNED if recipe.merges else CHECKPOINT)
+    return _learned("tuning", recipe, training, checkpoint, task, data, run, watch)
+
+
+def keep_base(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> Learned:
+    """Write the checkpoint of a base that knows the task already."""
+    checkpoint = run.work / CHECKPOINT
+    if missing := not (checkpoint / MANIFEST).exists():
+        base, reference = find_base(recipe.base)
+        save_checkpoint(
+            checkpoint,
+            _tuned_model(recipe, task, data, run),
+            base=reference,
+            tokenizer=None,
+            chat_template=task.dataset.encoder.template.to_json(),
+            provenance={},
+            license={"graft": None, "base": base.license},
+        )
+    return Learned(recipe, checkpoint, trained=missing)
 
 
 def learn_more(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> Learned:
@@ -203,7 +227,7 @@ def answer_more(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRu
 def learn_graft(recipe: TuneRecipe, task: Task, scored: DistilledData, run: TuneRun) -> Learned:
     """Train a graft on the tuned base."""
     if recipe.graft is None:
-        graft = graft_recipe(scored, task.dataset.base.config, recipe.tuning, merge=recipe.merges)
+        graft = graft_recipe(scored, task.dataset.base.config, recipe.tuning)
         recipe = run.store(replace(recipe, graft=_fitted(recipe, graft, task, scored, run)))
     assert recipe.graft is not None
     training = _placed(recipe, recipe.graft, run, SCORED, "graft")
@@ -261,7 +285,7 @@ def _chosen_tuning(recipe: TuneRecipe, task: Task, data: DistilledData) -> tuple
 def _start(recipe: TuneRecipe) -> tuple[str, Literal["mean", "last"]]:
     """Return the start checkpoint and its `merge_residual`; '' and "last" stand for the plain base.
 
-    A built-in graft on this base already reads merged text. Full tuning starts from the plain base, and so
+    The base of a built-in graft already reads merged text. Full tuning starts from the plain base, and so
     does a base without some of its layers or tokens.
     """
     whole = not recipe.base_layers and not recipe.tokens

@@ -114,7 +114,6 @@ def write_facts(checkpoint: Path, task: Task, data: DistilledData, index: bytes,
     write_into(
         checkpoint,
         tools=tools,
-        merges=None if recipe.merges else False,
         edits_prompt=recipe.edits_prompt or None,
         copied_fields=task.copied_fields or None,
     )

@@ -1,8 +1,12 @@
 """Train a task's model from examples. Each stage writes a folder, and a stopped run resumes from them.
 
 recipe --read_task--> task --choose_layers--> recipe --write_examples--> data --plan--> recipe
+       --learn_base--> checkpoint --write_facts--> checkpoint with draft index
+
+A model that merges gets a graft between the last two:
+
        --learn_base--> tuned base --score_examples--> scored data --learn_graft--> grafted checkpoint
-       --learn_reading--> checkpoint --write_facts--> checkpoint with draft index
+       --learn_reading--> checkpoint
 
 recipe.toml          all choices of the run, given or made on the way.
 examples/            the examples as tokens.
@@ -12,7 +16,7 @@ graft/, grafted/     training of the graft and of the base, its checkpoint.
 read/, reading/      examples for reading the graft's groups, training of base and graft on them.
 checkpoint/          the final checkpoint.
 
-With `keep_graft` one stage, learn_more, continues the checkpoint `start` instead of the three that learn.
+With `keep_graft` one stage, learn_more, continues the checkpoint `start` instead of these.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from hamburger_edge.tuning.stages import (
     Learned,
     answer_more,
     choose_layers,
+    keep_base,
     learn_base,
     learn_graft,
     learn_more,
@@ -69,13 +74,17 @@ def tune(recipe: TuneRecipe, run: TuneRun) -> Tuned:
 
 
 def _learn(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> list[Learned]:
-    """Train the base, a graft on it, and both together; or only continue a model's base and graft."""
+    """Train the base, if the model merges a graft on it and both together; or only continue a model."""
     if recipe.keep_graft:
         return [learn_more(recipe, task, data, run)]
+    if not recipe.tune_base and not recipe.merges:
+        return [keep_base(recipe, task, data, run)]
     trainings = list[Learned]()
     if recipe.tune_base:
         trainings.append(learn_base(recipe, task, data, run))
         recipe = trainings[-1].recipe
+    if not recipe.merges:
+        return trainings
     scored = score_examples(recipe, task, data, run)
     recipe, graft_data = scored.recipe, scored.data
     if recipe.more_answers:

@@ -18,7 +18,7 @@ from hamburger_edge.support.values import number_in
 
 TRAININGS = ("tuning", "graft", "reading")
 # keys of a training that the run sets itself
-PLACED = ("base", "base_layers", "tokenizer", "data", "more_data", "out", "held_out", "tuned_base")
+PLACED = ("base", "base_layers", "tokenizer", "data", "more_data", "out", "held_out", "start", "tuned_base")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TuneRecipe:
     layers: int = 0  # of the base, the others are dropped before training, see layers.py; 0: all
     base_layers: tuple[int, ...] = ()  # those layers; (): chosen from the examples
     tokens: int = 0  # of the base, the others are left out before training, see vocabulary.py; 0: all
-    merge: bool = False  # the base also learns to read merged text, for modes hybrid and merge; see `merges`
+    merge: bool = False  # with a graft, for modes hybrid and merge; see `merges`
     full: bool = False  # tune all weights of the base instead of a low-rank update
     scored: int = 0  # examples that the tuned base scores for the graft's training; 0: all
     read: int = 7500  # if it `merges`: examples of the reading step, cut as the graft groups them; 0: skip it
@@ -58,7 +58,7 @@ class TuneRecipe:
 
     @property
     def merges(self) -> bool:
-        """Whether the base learns to read merged text: `merge`, or a training with such text says so."""
+        """Whether the model merges tokens: `merge`, or a training with merged text says so."""
         trainings = [self.tuning, self.graft, self.reading]
         stages = [training.stages[0] for training in trainings if training is not None]
         cuts = [stage.cuts for stage in stages if "base" in stage.learns]
@@ -93,6 +93,23 @@ class TuneRecipe:
             training = getattr(self, name)
             if training is not None and len(training.stages) != 1:
                 raise ConfigError(f"recipe.{name}: has {len(training.stages)} stages: give one")
+        if not self.merges:
+            self._check_plain()
+
+    def _check_plain(self) -> None:
+        """Check that a model that merges nothing gets no graft."""
+        for name in ("graft", "more_answers"):
+            if getattr(self, name):
+                raise ConfigError(
+                    f"recipe.{name}: a model that merges nothing has no graft: delete it, or set merge = true"
+                )
+        for name in ("tuning", "reading"):
+            training = getattr(self, name)
+            if training is not None and training.shape.max_group_tokens > 1:
+                raise ConfigError(
+                    f"recipe.{name}.shape: a model that merges nothing has max_group_tokens = 1: "
+                    "set that, or merge = true"
+                )
 
 
 def read_tune_recipe(path: Path) -> TuneRecipe:
@@ -101,7 +118,9 @@ def read_tune_recipe(path: Path) -> TuneRecipe:
         if isinstance(training := data.get(name), dict):
             if given := sorted(set(training) & set(PLACED)):
                 raise ConfigError(f"{path}.{name}: {given[0]} is the run's own to say: leave it out")
-            data[name] = {"base": "", "data": "", "out": "", **training}
+            origin = {"tuning": "tuned_base", "reading": "start"}.get(name)
+            begins = {origin: data.get("start", "")} if origin else {}
+            data[name] = {"base": "", "data": "", "out": "", **begins, **training}
     recipe: TuneRecipe = from_mapping(TuneRecipe, data, str(path))
     return recipe
 

@@ -16,7 +16,7 @@ class CompositionalEmbedder(nn.Module):
         [E ; P] [m, 1.5 d] --Wk, Wv--> m keys -+-> softmax over the group --Wo--> + residual = slot
 
     The residual is the mean again, or the embedding of the group's last token. A group of one token keeps its
-    token's embedding.
+    token's embedding. If there are no longer ones, nothing here has weights.
     """
 
     def __init__(
@@ -25,6 +25,8 @@ class CompositionalEmbedder(nn.Module):
         super().__init__()
         wide = hidden_size + hidden_size // 2
         self.heads, self.residual = heads, residual
+        if max_group_tokens == 1:
+            return
         self.places = nn.Parameter(
             torch.zeros(max_group_tokens, hidden_size // 2)
         )  # P; named so in checkpoints

@@ -105,7 +105,7 @@ class HamburgerConfig:
     base: BaseConfig
     taps: tuple[int, ...]  # 0-based base layers whose outputs, with the final-normed state, are the features
     eos_ids: tuple[int, ...]  # tokens that end an answer
-    max_group_tokens: int = 4  # most tokens a group holds
+    max_group_tokens: int = 4  # most tokens a group holds; 1: a plain model, without any graft
     micro_layers: int = 4  # decoder layers of the micro-step decoder
     merger_heads: int = 16  # attention heads of the compositional embedder; divides hidden_size
     micro_final_norm: bool = True  # RMSNorm between the last micro layer and the head
@@ -124,7 +124,11 @@ class HamburgerConfig:
         _require(
             1 <= self.max_group_tokens <= 64, f"max_group_tokens must be 1..64, got {self.max_group_tokens}"
         )
-        _require(self.micro_layers > 0, f"micro_layers must be positive, got {self.micro_layers}")
+        if self.has_graft:
+            _require(self.micro_layers > 0, f"micro_layers must be positive, got {self.micro_layers}")
+        else:
+            graft = self.micro_layers or self.draft_vocab_size or len(self.taps)
+            _require(not graft, "max_group_tokens 1: leave out taps, micro_layers and draft_vocab_size (0)")
         _require(
             list(self.taps) == sorted(set(self.taps)) and all(0 <= t < base.num_layers for t in self.taps),
             f"taps must be increasing layer numbers in 0..{base.num_layers - 1}, got {list(self.taps)}",
@@ -153,6 +157,24 @@ class HamburgerConfig:
             f"eos_ids must be below vocab_size {base.vocab_size}, got {list(self.eos_ids)}",
         )
 
+    @classmethod
+    def plain(cls, base: BaseConfig, eos_ids: tuple[int, ...]) -> HamburgerConfig:
+        """The configuration of a model that is its base alone: a token is at its index in the cache."""
+        return cls(
+            base,
+            taps=(),
+            eos_ids=eos_ids,
+            max_group_tokens=1,
+            micro_layers=0,
+            merger_heads=1,
+            position_rule="slot",
+        )
+
+    @property
+    def has_graft(self) -> bool:
+        """Whether there are embedder, micro decoder and stop head: groups of one token need none."""
+        return self.max_group_tokens > 1
+
     @property
     def num_features(self) -> int:
         """F: one vector per tap, and the final-normed state."""
@@ -160,7 +182,9 @@ class HamburgerConfig:
 
     @property
     def stop_widths(self) -> tuple[int, ...]:
-        """Widths through the stop head, input to output: (d, d, d, 1) by default."""
+        """Widths through the stop head, input to output: (d, d, d, 1) by default; () without a graft."""
+        if not self.has_graft:
+            return ()
         d = self.base.hidden_size
         return (d, *(self.stop_hidden or (d, d)), 1)
 

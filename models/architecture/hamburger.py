@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hamburger_edge.models.architecture.compositional_embedder import CompositionalEmbedder
-from hamburger_edge.models.architecture.config import HamburgerConfig
+from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.documents import WholeDocuments
 from hamburger_edge.models.architecture.llama import Base, Rotary, WholeSequence, rotary_tables
 from hamburger_edge.models.architecture.micro_step_decoder import (
@@ -110,21 +110,27 @@ class Hamburger(nn.Module):
         self.micro = MicroStepDecoder(config)
         self.stop_head = stop_head(config.stop_widths)
         # weight of the scores' evidence, by rule "after"
-        self.stop_evidence = nn.Parameter(torch.ones(1)) if config.stop_rule == "after" else None
-        self.micro_config = micro_base_config(config)
+        evident = config.stop_rule == "after" and config.has_graft
+        self.stop_evidence = nn.Parameter(torch.ones(1)) if evident else None
         self.register_buffer("draft_vocab", torch.arange(config.micro_vocab))
         self.register_rotary()
 
     def register_rotary(self) -> None:
         """Register the rotary constants, which are never saved; call again after building on the meta
         device."""
-        decoders = {"base": self.config.base, "micro": self.micro_config}
+        decoders = {"base": self.config.base}
+        if self.config.has_graft:
+            decoders["micro"] = self.micro_config
         for name, decoder in decoders.items():
             for kind, pair in zip(
                 ROTARY, rotary_tables(decoder, decoder.context_length).tables, strict=False
             ):
                 for part, table in zip(("cos", "sin"), pair, strict=True):
                     self.register_buffer(f"{name}{kind}_{part}", table, persistent=False)
+
+    @property
+    def micro_config(self) -> BaseConfig:
+        return micro_base_config(self.config)
 
     # -- parts that training, inference and export share ------------------------------------------
 
@@ -158,8 +164,10 @@ class Hamburger(nn.Module):
         """Hidden states [..., d] (final-normed base state, or micro state) -> [...]
 
         By rule "after" a micro state comes with its logits [..., C]. The log odds of their best token are
-        evidence that the head need not learn to compute.
+        evidence that the head need not learn to compute. Without a graft every group ends at once.
         """
+        if not self.config.has_graft:
+            return hidden.new_full(hidden.shape[:-1], torch.inf)
         stops: Tensor = self.stop_head(hidden).squeeze(-1)
         if self.stop_evidence is None or logits is None:
             return stops

@@ -32,7 +32,8 @@ class MicroStepDecoder(nn.Module):
         super().__init__()
         base = config.base
         self.layers = nn.ModuleList(DecoderLayer(base, i) for i in range(config.micro_layers))
-        self.norm = RMSNorm(base.hidden_size, base.rms_norm_eps) if config.micro_final_norm else None
+        normed = config.micro_final_norm and config.has_graft
+        self.norm = RMSNorm(base.hidden_size, base.rms_norm_eps) if normed else None
 
     def forward(self, rows: Tensor, attend: Attend) -> Tensor:
         """[G, S, d] -> hidden states [G, S, d]"""

@@ -32,13 +32,14 @@ def find_base(
     *,
     layers: Sequence[int] = (),
     tokenizer: Path | None = None,
+    half: bool = False,
 ) -> tuple[LoadedBase, dict[str, Any]]:
     """Return a base by built-in name or path, and a checkpoint's reference to it.
 
     `layers`, and a `tokenizer` with some of its tokens, leave parts of the base out: see layers.py and
     vocabulary.py.
     """
-    base, reference = _find(name, progress)
+    base, reference = _find(name, progress, half)
     if layers:
         base, reference = keep_layers(base, layers, name), {**reference, "layers": list(layers)}
     if tokenizer is not None:
@@ -46,15 +47,15 @@ def find_base(
     return base, reference
 
 
-def _find(name: str, progress: Progress | None) -> tuple[LoadedBase, dict[str, Any]]:
+def _find(name: str, progress: Progress | None, half: bool) -> tuple[LoadedBase, dict[str, Any]]:
     if is_fetched(name):
         folder = fetch(name, progress=progress)
         reference = {"name": pinned_name(name, folder), "sha256": weights_sha256(folder)}
-        return load_base(folder), {"kind": "fetch", **reference}
+        return load_base(folder, half=half), {"kind": "fetch", **reference}
     path = Path(name)
     if not path.exists():
         raise CheckpointError(f"{name}: neither a base of that name ({known_bases()}) nor a path")
-    base = load_base(path)
+    base = load_base(path, half=half)
     return base, {"kind": "path", "path": str(path.absolute()), "sha256": base.sha256}
 
 

@@ -1,9 +1,10 @@
-"""Load and save HAMburgers.
+"""Load HAMburgers. saving.py writes them.
 
 A checkpoint is a folder:
 
     hamburger.json            its manifest: see manifest.py
-    graft.safetensors         embedder.*, micro.*, stop_head.*, and draft vocabulary if there is one
+    graft.safetensors         embedder.*, micro.*, stop_head.*, and draft vocabulary if there is one; no such
+                              file beside max_group_tokens 1
     base_delta.safetensors    optional changes to the base: <weight>.lora_a [r, in] with <weight>.lora_b
                               [out, r] (already scaled), or <weight>.delta
     base.safetensors          the base itself, if the manifest has "embedded"
@@ -13,16 +14,13 @@ A checkpoint is a folder:
     LICENSE, NOTICE, ...      terms of the base, if it came with any
 
 A Lightning file of the paper's authors is a checkpoint too: its folder holds the base's config.json and
-tokenizer.json, and may hold calibration text and terms.
+tokenizer.json, and may hold calibration text and terms. So is an ordinary model: a plain one, without
+graft.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +34,13 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.chat_template import template_beside
 from hamburger_edge.models.bases.huggingface import read_config, read_eos
 from hamburger_edge.models.bases.layers import keep_layers
-from hamburger_edge.models.bases.loading import load_base
-from hamburger_edge.models.bases.sources.fetch import base_folder, fetch, notice_of, weights_sha256
-from hamburger_edge.models.bases.sources.terms import NOTICE, copy_terms, terms_in
+from hamburger_edge.models.bases.loading import find_base, load_base
+from hamburger_edge.models.bases.sources.fetch import base_folder, fetch, is_fetched, weights_sha256
 from hamburger_edge.models.bases.vocabulary import keep_tokens
 from hamburger_edge.models.bases.weights import base_shapes, check_state, check_tokenizer, shapes
 from hamburger_edge.models.checkpoints.arrays import read_arrays
 from hamburger_edge.models.checkpoints.built_in import resolve
-from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
-from hamburger_edge.models.checkpoints.delta import add_delta, check_delta
+from hamburger_edge.models.checkpoints.delta import add_delta
 from hamburger_edge.models.checkpoints.lightning import load_lightning
 from hamburger_edge.models.checkpoints.manifest import (
     BASE,
@@ -52,21 +48,14 @@ from hamburger_edge.models.checkpoints.manifest import (
     FORMAT,
     GRAFT,
     MANIFEST,
-    PARTS,
     BaseReference,
     CheckpointManifest,
     is_lightning,
     read_manifest,
 )
-from hamburger_edge.models.checkpoints.rows import RowPrecision, load_rows, save_rows
-from hamburger_edge.support.files import DRAFT_INDEX
-from hamburger_edge.support.folders import publish, unexpected_files
+from hamburger_edge.models.checkpoints.ordinary import is_ordinary
+from hamburger_edge.models.checkpoints.rows import load_rows
 from hamburger_edge.support.progress import Progress
-from hamburger_edge.support.strict import from_mapping
-
-CARD = "README.md"  # for people; `tune` writes one ...
-PICTURE = "reliability.svg"  # ... and the pictures beside it
-CURVES = "curves.png"
 
 
 @dataclass
@@ -75,7 +64,7 @@ class Checkpoint:
     tokenizer: Path
     chat_template: dict[str, Any] | None
     manifest: dict[str, Any]
-    path: Path  # the folder, or a Lightning file
+    path: Path  # the folder; or a Lightning file, or that of an ordinary model
     folder: Path  # that holds its other files: of a Lightning file, that of the base's configuration
 
     def file(self, name: str) -> Path | None:
@@ -91,7 +80,7 @@ def load_checkpoint(
     half: bool = False,
     progress: Progress | None = None,
 ) -> Checkpoint:
-    """Load a checkpoint folder or name; fetch its base if needed.
+    """Load a checkpoint folder or name, or an ordinary model as a plain one; fetch the base if needed.
 
     With `half`, matrices of the base's layers that are stored in 16 bits stay so: the same numbers in half
     the memory, widened for every product.
@@ -101,13 +90,15 @@ def load_checkpoint(
     """
     if is_lightning(source):
         return _load_reference(Path(source), Path(base) if base else Path(source).parent)
+    if is_ordinary(source):
+        return _load_ordinary(str(source), half, progress)
     folder = resolve(source)
     manifest = read_manifest(folder / MANIFEST)
     config = manifest.config
     state, tokenizer, chat_template = _base_of(folder, manifest, half, progress)
     if (folder / DELTA).exists():
         add_delta(state, read_arrays(folder / DELTA), folder / DELTA)
-    graft = load_rows(folder / GRAFT)
+    graft = load_rows(folder / GRAFT) if config.has_graft else {}
     draft_vocab = _draft_vocab(graft.pop("draft_vocab", None), config, folder / GRAFT)
     check_state(graft, graft_shapes(config), folder / GRAFT)
     if manifest.tokenizer is not None:
@@ -126,6 +117,20 @@ def load_checkpoint(
         path=folder,
         folder=folder,
     )
+
+
+def _load_ordinary(source: str, half: bool, progress: Progress | None) -> Checkpoint:
+    base, reference = find_base(source, progress, half=half)
+    path = base_folder(source) if is_fetched(source) else Path(source)
+    if base.tokenizer is None:
+        raise CheckpointError(f"{path}: has no tokenizer.json: put the model's beside its weights")
+    config = HamburgerConfig.plain(base.config, base.eos_ids)
+    license = {"graft": None, "base": base.license}
+    manifest = CheckpointManifest(FORMAT, config, BaseReference(**reference), license=license)
+    state = {f"base.{name}": tensor for name, tensor in base.state.items()}
+    model = build(config, state | {"draft_vocab": torch.arange(config.base.vocab_size)})
+    folder = path if path.is_dir() else path.parent
+    return Checkpoint(model, base.tokenizer, base.chat_template, manifest.to_json(), path, folder)
 
 
 def build(config: HamburgerConfig, state: dict[str, Tensor]) -> Hamburger:
@@ -226,129 +231,3 @@ def _load_reference(path: Path, folder: Path) -> Checkpoint:
     if template is None and (jinja := template_beside(folder)) is not None:
         template = jinja.markup()
     return Checkpoint(model, tokenizer, template, manifest.to_json(), path, folder)
-
-
-def _from_here(base: BaseReference, folder: Path) -> BaseReference:
-    """Make a base's path relative to the checkpoint, so that both can move together."""
-    if base.path is None or not Path(base.path).is_absolute():
-        return base
-    try:
-        path = os.path.relpath(Path(base.path).resolve(), folder.resolve())
-    except ValueError:  # on another drive
-        return base
-    return replace(base, path=Path(path).as_posix())
-
-
-def _beside_base(base: Mapping[str, Any]) -> Path | None:
-    """Return the folder of a base's files."""
-    if base.get("kind") == "fetch":
-        return base_folder(str(base["name"]))
-    if base.get("kind") == "path":
-        path = Path(str(base["path"]))
-        return path if path.is_dir() else path.parent
-    return None
-
-
-def check_target(folder: str | Path) -> Path:
-    """Check the target before work begins: a new folder, or one that holds nothing else."""
-    folder = Path(folder).absolute()
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"{folder}: is a file, which saving would delete: choose another folder")
-    ours = {
-        MANIFEST,
-        GRAFT,
-        DELTA,
-        BASE,
-        "tokenizer.json",
-        CALIBRATION,
-        DRAFT_INDEX,
-        CARD,
-        PICTURE,
-        CURVES,
-        PARTS,
-        *terms_in(folder),
-    }
-    if others := unexpected_files(folder, ours):
-        raise CheckpointError(
-            f"{folder}: holds {others[0]}, which saving would delete: choose another folder"
-        )
-    there = next((parent for parent in folder.parents if parent.exists()), folder)
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise CheckpointError(f"{folder}: {there} is not a writable folder: choose another")
-    return folder
-
-
-def save_checkpoint(
-    folder: str | Path,
-    model: Hamburger,
-    *,
-    base: Mapping[str, Any],
-    tokenizer: Path | None,
-    chat_template: Mapping[str, Any] | None,
-    provenance: Mapping[str, Any],
-    license: Mapping[str, str | None],
-    base_delta: Mapping[str, Tensor] | None = None,
-    rows: RowPrecision = "fp16",
-) -> Path:
-    """Write a whole checkpoint folder or none. `base` is a `BaseReference` as a dictionary."""
-    folder = check_target(folder)
-    if base_delta and base.get("kind") == "embedded":
-        raise CheckpointError(
-            f"{folder}: an embedded base already holds its changes: save without base_delta"
-        )
-    manifest = CheckpointManifest(
-        format=FORMAT,
-        config=model.config,
-        base=_from_here(from_mapping(BaseReference, dict(base), "base"), folder),
-        tokenizer=None if tokenizer is None else "tokenizer.json",
-        chat_template=None if chat_template is None else dict(chat_template),
-        provenance=dict(provenance),
-        license=dict(license),
-    )
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        partial.mkdir(parents=True)
-        state = model.state_dict()
-        graft = {name: tensor for name, tensor in state.items() if not name.startswith("base.")}
-        if not model.config.draft_vocab_size:
-            del graft["draft_vocab"]
-        save_rows(partial / GRAFT, graft, rows)
-        if manifest.base.kind == "embedded":
-            save_rows(partial / BASE, {n: state[f"base.{n}"] for n in shapes(model.base)}, rows)
-        if (terms := _beside_base(base)) is not None:
-            copy_terms(terms, partial)
-        if base.get("kind") == "fetch" and (notice := notice_of(str(base["name"]))):
-            (partial / NOTICE).write_text(notice, encoding="utf-8")
-        if base_delta:
-            check_delta(base_delta, shapes(model.base), "base_delta")
-            save_rows(partial / DELTA, base_delta, rows)
-        if tokenizer is not None:
-            check_tokenizer(Path(tokenizer), model.config.base.vocab_size)
-            shutil.copyfile(tokenizer, partial / "tokenizer.json")
-        text = json.dumps(manifest.to_json(), indent=1, ensure_ascii=False)
-        (partial / MANIFEST).write_text(text + "\n", encoding="utf-8")
-        publish(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return folder
-
-
-def copy_checkpoint(source: Path, folder: str | Path, *, card: str) -> Path:
-    """Copy a checkpoint with its card, whole or not at all."""
-    folder = check_target(folder)
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        shutil.copytree(source, partial)
-        manifest = read_manifest(source / MANIFEST)
-        base = manifest.base
-        if base.path is not None:  # relative to the copy
-            base = _from_here(replace(base, path=str((source / base.path).absolute())), folder)
-        text = json.dumps(replace(manifest, base=base).to_json(), indent=1, ensure_ascii=False)
-        (partial / MANIFEST).write_text(text + "\n", encoding="utf-8")
-        (partial / CARD).write_text(card, encoding="utf-8")
-        publish(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return folder

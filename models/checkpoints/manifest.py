@@ -15,7 +15,7 @@ MANIFEST, FORMAT = "hamburger.json", 1
 GRAFT, DELTA, BASE = "graft.safetensors", "base_delta.safetensors", "base.safetensors"
 PARTS = "assembly"  # folder with the files that make a bundle without PyTorch
 LIGHTNING = ".ckpt"  # suffix of the paper authors' checkpoints, which are files
-_FORMER_FIELDS = {"answer_prefix"}  # of older versions: the draft index stores how answers begin
+_FORMER_FIELDS = {"answer_prefix", "merges"}  # of older versions: the draft index stores how answers begin
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,6 @@ class CheckpointManifest:
     recommended: dict[str, Any] | None = None  # opaque here: the `loop.backend.Recommended` of its bundles
     certainty: dict[str, Any] | None = None  # opaque here: the `loop.certainty.Certainty` of its bundles
     recommended_precision: Literal["int4", "int8", "fp16", "fp32"] | None = None  # of exports that name none
-    merges: bool = True  # False: the base reads no merged text, so modes hybrid and merge merge nothing
     edits_prompt: bool = False  # its answers are its prompts put right, and are held to that
     copied_fields: tuple[str, ...] = ()  # of JSON answers or calls: their strings are spans of the prompt
     tools: tuple[dict[str, Any], ...] = ()  # functions that its answers call; opaque here: catalogue's JSON
@@ -55,8 +54,6 @@ class CheckpointManifest:
         for name in (*optional, "edits_prompt", "copied_fields", "tools"):
             if not plain[name]:
                 del plain[name]
-        if self.merges:
-            del plain["merges"]
         return plain
 
 
@@ -71,6 +68,9 @@ def read_manifest(path: Path) -> CheckpointManifest:
             f"{path}: format {data.get('format')!r}, this version reads {FORMAT}: upgrade hamburger-edge"
         )
     if isinstance(data, dict):
+        if data.get("merges") is False and isinstance(data.get("config"), dict):  # its graft only drafted
+            plain = {"max_group_tokens": 1, "micro_layers": 0, "draft_vocab_size": 0, "taps": []}
+            data["config"] |= {**plain, "position_rule": "slot"}
         data = {name: value for name, value in data.items() if name not in _FORMER_FIELDS}
     manifest: CheckpointManifest = from_mapping(CheckpointManifest, data, str(path))
     needed = {"fetch": manifest.base.name, "path": manifest.base.path}.get(manifest.base.kind, "")

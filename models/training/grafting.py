@@ -22,8 +22,12 @@ def graft(
     draft_vocab: Any,
     seed: int,
 ) -> Hamburger:
-    """Return a HAMburger on this base with an untrained graft."""
+    """Return a HAMburger on this base with an untrained graft, or without one for groups of one token."""
     torch.manual_seed(seed)
+    if shape.max_group_tokens == 1:
+        plain = Hamburger(HamburgerConfig.plain(base, eos_ids))
+        plain.base.load_state_dict(state)
+        return plain
     config = HamburgerConfig(
         base=base,
         taps=shape.taps,

@@ -18,14 +18,10 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.built_in import resolve
-from hamburger_edge.models.checkpoints.checkpoint import (
-    Checkpoint,
-    check_target,
-    load_checkpoint,
-    save_checkpoint,
-)
+from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.models.checkpoints.manifest import DELTA, MANIFEST
 from hamburger_edge.models.checkpoints.rows import RowPrecision, load_rows
+from hamburger_edge.models.checkpoints.saving import check_target, save_checkpoint
 from hamburger_edge.models.training.curves import plot
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.grafting import graft, prepare
@@ -69,7 +65,8 @@ def _take_base(model: Hamburger, recipe: Recipe) -> None:
     checkpoint = load_checkpoint(recipe.tuned_base)
     _check_parts(checkpoint, recipe.tuned_base, recipe)
     tuned = checkpoint.model
-    if tuned.config.merge_residual == model.config.merge_residual:
+    grafts = model.config.has_graft and tuned.config.has_graft
+    if grafts and tuned.config.merge_residual == model.config.merge_residual:
         _take_embedder(model.embedder, tuned.embedder)
     if _whole(changes):
         model.base.load_state_dict(tuned.base.state_dict())

@@ -22,7 +22,7 @@ class Shape:
     """The graft's shape; other dimensions are the base's."""
 
     taps: tuple[int, ...]
-    max_group_tokens: int = 4
+    max_group_tokens: int = 4  # 1: no graft; its other keys have no meaning then
     micro_layers: int = 4
     merger_heads: int = 16
     position_rule: Literal["token", "slot"] = "token"
@@ -122,6 +122,19 @@ class Recipe:
         for stage in self.stages:
             _check_stage(stage)
         self._check_base_ranks()
+        if self.shape.max_group_tokens == 1:
+            self._check_plain()
+
+    def _check_plain(self) -> None:
+        """Check that a model without a graft does not learn one."""
+        for stage in self.stages:
+            if set(stage.learns) != {"base"} or stage.loss.micro or stage.cuts is not None:
+                raise ConfigError(
+                    f"recipe.stages {stage.name!r}: shape.max_group_tokens 1 has no graft: let the base "
+                    "learn alone, with loss.micro = 0 and no cuts"
+                )
+        if self.calibrate:
+            raise ConfigError("recipe.calibrate: shape.max_group_tokens 1 has no stop head: set it to false")
 
     def _check_origins(self) -> None:
         if self.more_starts and not self.start:

@@ -39,9 +39,11 @@ class Linear:
 class LlamaCppEmbedder:
     """Groups -> slot embeddings; a group of one token is that token's row of the base's table."""
 
-    def __init__(self, base: GGUF, graft: GGUF, model: ModelSpec):
+    def __init__(self, base: GGUF, graft: GGUF | None, model: ModelSpec):
         d, self.residual = model.hidden_size, model.merge_residual
         self.table = Table(base, base.shaped("token_embd.weight", model.vocab_size, d))
+        if graft is None:
+            return
         self.heads = int(graft.need("hamburger.merger_heads"))
         if self.heads < 1 or d % self.heads:
             raise BundleError(f"{graft.path}: {self.heads} merger heads do not divide {d}: export it again")
@@ -77,9 +79,13 @@ class StopHead:
     """States -> chance that the group should end; see `Hamburger.stop_logits`.
 
     By stop rule "after" a micro state comes with its logits, whose top probability is further evidence.
+    Without a graft every group ends.
     """
 
-    def __init__(self, graft: GGUF, model: ModelSpec):
+    def __init__(self, graft: GGUF | None, model: ModelSpec):
+        self.layers: list[Linear] = []
+        if graft is None:
+            return
         widths = graft.need("hamburger.stop_widths", list)
         if len(widths) < 2 or widths[0] != model.hidden_size or widths[-1] != 1:
             raise BundleError(f"{graft.path}: a stop head of widths {widths}: export the bundle again")
@@ -91,6 +97,8 @@ class StopHead:
 
     def __call__(self, states: Floats, logits: Floats | None = None) -> Floats:
         """[R, d] and, for micro states, [R, C] -> [R]"""
+        if not self.layers:
+            return np.ones(len(states), np.float32)
         for layer in self.layers[:-1]:
             states = layer(states)
             states = states * _sigmoid(states)  # SiLU

@@ -112,20 +112,22 @@ class LlamaCppBackend:
     ):
         assert manifest.gguf is not None
         model, files = manifest.model, manifest.gguf
-        base, micro, graft = (GGUF(folder / entry.file, entry) for entry in files.files)
-        _check_agreement(manifest, base, micro, graft)
+        base, *others = (GGUF(folder / entry.file, entry) for entry in files.files)
+        _check_agreement(manifest, base, *others)
+        graft = others[1] if others else None
         self.manifest, self.closed = manifest, False
         self.embedder, self.stop_head = LlamaCppEmbedder(base, graft, model), StopHead(graft, model)
         self.opened = contextlib.ExitStack()  # closes the contexts before their models
-        weights = []
+
+        def weights(file: GGUF, layers: int, vocab_size: int) -> LlamaModel:
+            opened = LlamaModel(llama, file.path, gpu_layers=gpu_layers)
+            self.opened.callback(opened.close)
+            opened.agree(model.hidden_size, layers, vocab_size)
+            return opened
+
         try:
-            sizes = ((model.num_layers, model.vocab_size), (model.micro_layers, model.micro_vocab))
-            for file, (layers, vocab_size) in zip((base, micro), sizes, strict=True):
-                weights.append(LlamaModel(llama, file.path, gpu_layers=gpu_layers))
-                self.opened.callback(weights[-1].close)
-                weights[-1].agree(model.hidden_size, layers, vocab_size)
             self.base = LlamaCppBase(
-                weights[0],
+                weights(base, model.num_layers, model.vocab_size),
                 manifest,
                 cache_slots=cache_slots,
                 threads=threads,
@@ -133,10 +135,16 @@ class LlamaCppBackend:
                 flash=flash,
             )
             self.opened.callback(self.base.context.close)
-            self.micro_decoder = LlamaCppMicroDecoder(
-                weights[1], manifest, threads=threads, kv_cache_dtype=kv_cache_dtype, flash=flash
-            )
-            self.opened.callback(self.micro_decoder.context.close)
+            self.micro_decoder: LlamaCppMicroDecoder | None = None
+            if others:
+                self.micro_decoder = LlamaCppMicroDecoder(
+                    weights(others[0], model.micro_layers, model.micro_vocab),
+                    manifest,
+                    threads=threads,
+                    kv_cache_dtype=kv_cache_dtype,
+                    flash=flash,
+                )
+                self.opened.callback(self.micro_decoder.context.close)
         except BaseException:
             self.close()
             raise
@@ -173,10 +181,12 @@ class LlamaCppBackend:
 
     def micro_begin(self, features: Floats) -> None:
         self._check_open()
+        assert self.micro_decoder is not None  # a plain model makes no micro steps
         self.micro_decoder.begin(features)
 
     def micro(self, token: int) -> MicroReadout:
         self._check_open()
+        assert self.micro_decoder is not None
         logits, state = self.micro_decoder.run(self.embedder.table[token])
         return MicroReadout(logits, float(self.stop_head(state, logits[None])[0]))
 
@@ -205,8 +215,10 @@ class LlamaCppBackend:
             raise ClosedError
 
 
-def _check_agreement(manifest: Manifest, base: GGUF, micro: GGUF, graft: GGUF) -> None:
-    """Check that the three files come from one export and fit this manifest."""
+def _check_agreement(
+    manifest: Manifest, base: GGUF, micro: GGUF | None = None, graft: GGUF | None = None
+) -> None:
+    """Check that the files come from one export and fit this manifest."""
     assert manifest.gguf is not None
     model, architecture = manifest.model, manifest.gguf.architecture
     if (architecture == "paddleocr") != (model.position_rule == "token"):
@@ -214,10 +226,9 @@ def _check_agreement(manifest: Manifest, base: GGUF, micro: GGUF, graft: GGUF) -
             f"{base.path}: architecture {architecture} cannot have positions by {model.position_rule}: "
             "export the bundle again"
         )
-    expected = (
-        (base, "base", architecture, model.num_layers, model.vocab_size),
-        (micro, "micro_decoder", "llama", model.micro_layers, model.micro_vocab),
-    )
+    expected = [(base, "base", architecture, model.num_layers, model.vocab_size)]
+    if micro is not None:
+        expected.append((micro, "micro_decoder", "llama", model.micro_layers, model.micro_vocab))
     for file, part, arch, layers, vocab_size in expected:
         file.agree(
             {
@@ -239,6 +250,8 @@ def _check_agreement(manifest: Manifest, base: GGUF, micro: GGUF, graft: GGUF) -
             "hamburger.stop_rule": model.stop_rule,
         }
     )
+    if graft is None:
+        return
     graft.keys.setdefault("hamburger.merge_residual", "mean")  # older files lack the key
     graft.agree(
         {

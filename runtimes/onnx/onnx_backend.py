@@ -1,4 +1,4 @@
-"""ONNX Runtime as a backend: three sessions with reused, bound buffers.
+"""ONNX Runtime as a backend: three sessions, of a plain model two, with reused, bound buffers.
 
     groups --embedder--> embeddings --base, KV in place--> logits, p_stop, features
                                                         features, token --micro decoder--> logits, p_stop
@@ -137,12 +137,13 @@ class OnnxBackend:
             for graph in sorted(manifest.graphs, key=lambda graph: graph.name != "base")
         }
         self.embedder = OnnxEmbedder(sessions["embedder"], model.hidden_size)
-        micro = manifest.kv.micro(model.micro_layers)
         entries = cache_slots + manifest.pairs_rows  # the last call may have a slot more than it appends
         self.base = OnnxBase(sessions["base"], model, self._cache(manifest.kv, entries))
-        self.micro_decoder = OnnxMicroDecoder(
-            sessions["micro_decoder"], model, self._cache(micro, model.micro_positions)
-        )
+        self.micro_decoder: OnnxMicroDecoder | None = None
+        if model.has_graft:
+            micro = manifest.kv.micro(model.micro_layers)
+            cache = self._cache(micro, model.micro_positions)
+            self.micro_decoder = OnnxMicroDecoder(sessions["micro_decoder"], model, cache)
         self.closed = False
         self.info = model_info(
             folder,
@@ -187,10 +188,12 @@ class OnnxBackend:
         return Readout(*(rows[:read] for rows in self.base.run(buffer, positions, output_indices, appended)))
 
     def micro_begin(self, features: npt.NDArray[np.float32]) -> None:
+        assert self.micro_decoder is not None  # a plain model makes no micro steps
         self.micro_decoder.begin(features)
 
     def micro(self, token: int) -> MicroReadout:
         self._check_open()
+        assert self.micro_decoder is not None
         return self.micro_decoder.run(token)
 
     def truncate(self, slots: int) -> None:

@@ -47,7 +47,10 @@ class TorchBackend:
         self.model = model.eval()
         cache_slots = cache_slots or base.context_length
         self.cache = KVCache(base, base.num_layers, cache_slots)
-        self.micro_cache = KVCache(model.micro_config, config.micro_layers, model.micro_config.context_length)
+        self.micro_cache = KVCache(base, 0, 0)
+        if config.has_graft:
+            micro = model.micro_config
+            self.micro_cache = KVCache(micro, micro.num_layers, micro.context_length)
         self.features: Tensor | None = None  # [1, F, d] waiting for the first micro step
         self.closed = False
         self.info = ModelInfo(

@@ -10,7 +10,7 @@ from typing import Any
 
 import hamburger_edge
 from hamburger_edge.model import Model
-from helpers.toys.toy_bundles import MERGING, MERGING_GEMMA, PORTABLE, PORTABLE_BY_SLOT
+from helpers.toys.toy_bundles import MERGING, MERGING_GEMMA, PLAIN, PORTABLE, PORTABLE_BY_SLOT
 
 PROMPTS = ("Où est le café?", "Name a fruit, 12 of them!", "x", "Say\n\nnothing <|im_end|> at all.")
 MERGE: dict[str, Any] = {"confidence": 0.2, "mode": "merge"}
@@ -52,6 +52,7 @@ BUNDLES: tuple[dict[str, Any], ...] = (
     {"stop_rule": "after", "draft_vocab_size": 100, "precision": "int4", "stop_bias": -2.5},
     MERGING,
     MERGING_GEMMA,
+    {**PLAIN, "precision": "int8"},
 )
 # each position rule and stop rule, with a draft vocabulary or none
 LOOPS = (BUNDLES[0], BUNDLES[3], BUNDLES[4])

@@ -15,8 +15,9 @@ from hamburger_edge import export_checkpoint as export
 from hamburger_edge.bundle.files import check_files
 from hamburger_edge.bundle.manifest import FILE_NAME
 from hamburger_edge.bundle.reading import load_manifest
-from hamburger_edge.models.checkpoints.checkpoint import CURVES, load_checkpoint
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
+from hamburger_edge.models.checkpoints.saving import CURVES
 from hamburger_edge.models.distillation.data_manifest import NAME
 from hamburger_edge.models.training.data.batches import DistilledData
 from hamburger_edge.models.training.metrics import FILE as METRICS

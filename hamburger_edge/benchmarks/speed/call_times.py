@@ -26,7 +26,7 @@ class CallReport:
     def to_json(self) -> dict[str, Any]:
         return {
             "ms": {str(rows): 1000 * seconds for rows, seconds in self.times.rows.items()},
-            "micro_ms": 1000 * self.times.micro,
+            "micro_ms": None if self.times.micro is None else 1000 * self.times.micro,
             "undisturbed": self.undisturbed,
             **{
                 name: None if costs is None else {"row": costs.row, "micro": costs.micro}
@@ -42,10 +42,9 @@ class CallReport:
         """Format for a terminal."""
         one = self.times.rows[1]
         calls = [(f"{rows} rows", seconds) for rows, seconds in self.times.rows.items()]
-        lines = [
-            ("call", "ms", "of one row"),
-            *(_line(*call, one) for call in (*calls, ("micro step", self.times.micro))),
-        ]
+        if self.times.micro is not None:
+            calls.append(("micro step", self.times.micro))
+        lines = [("call", "ms", "of one row"), *(_line(*call, one) for call in calls)]
         costs = [("costs of drafts", "row", "micro step"), ("now", *_costs(self.times.costs()))]
         if self.measured is not None:
             costs.append(("kept for this machine", *_costs(self.measured)))

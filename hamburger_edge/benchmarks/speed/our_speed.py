@@ -141,10 +141,12 @@ def score(backend: Backend, prompt: Sequence[int], answer: Sequence[int]) -> tup
 def weight_bytes(bundle: Path, backend: str) -> WeightBytes:
     manifest = load_manifest(bundle)
     if backend == "onnx":
-        graphs = [bundle / manifest.graph(name).file for name in ("base", "micro_decoder", "embedder")]
-        return WeightBytes(*map(onnx_weight_bytes, graphs))
+        sizes = {graph.name: onnx_weight_bytes(bundle / graph.file) for graph in manifest.graphs}
+        return WeightBytes(sizes["base"], sizes.get("micro_decoder", 0), sizes["embedder"])
     assert manifest.gguf is not None
     parts = manifest.gguf
+    if parts.graft is None or parts.micro_decoder is None:
+        return WeightBytes(gguf_weight_bytes(bundle / parts.base.file))
     graft: Any = require("gguf", "bench").GGUFReader(bundle / parts.graft.file).tensors
     stop = sum(int(tensor.n_bytes) for tensor in graft if tensor.name.startswith("stop_"))
     return WeightBytes(

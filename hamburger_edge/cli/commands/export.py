@@ -89,13 +89,14 @@ NAMES = tuple(entry.settings["dest"] for entry in OPTIONS)
 
 COMMAND = Command(
     name="export",
-    summary="turn a checkpoint into a bundle of ONNX graphs or GGUF files",
+    summary="turn a checkpoint, or an ordinary model, into a bundle of ONNX graphs or GGUF files",
     options=(
         option(
             "source",
             metavar="CHECKPOINT",
-            help="checkpoint folder, Lightning .ckpt file, or a built-in model: tiny, smollm2-135m, "
-            "voice-commands, proofread",
+            help="checkpoint folder, Lightning .ckpt file, a built-in model (tiny, smollm2-135m, "
+            "voice-commands, home-commands, proofread), or an ordinary model: Hugging Face folder, GGUF "
+            "file, hf:ORG/NAME",
         ),
         option("-o", "--output", required=True, metavar="BUNDLE", help="folder to write"),
         *OPTIONS,
@@ -106,6 +107,7 @@ COMMAND = Command(
         "hamburger-edge export my-checkpoint -o bundle --precision fp32",
         "hamburger-edge export my-checkpoint -o phone --flavor portable --cache-slots 1024",
         "hamburger-edge export my-checkpoint -o gguf --format gguf --precision int8",
+        "hamburger-edge export ./my-hugging-face-model -o bundle",
     ),
     run=run,
     notes="The last stage compares every graph with its PyTorch module; a bundle that disagrees is not kept.",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def run(options: argparse.Namespace) -> None:
     require_training()
     from hamburger_edge.export.target import check_target as check_bundle
-    from hamburger_edge.models.checkpoints.checkpoint import check_target
+    from hamburger_edge.models.checkpoints.saving import check_target
     from hamburger_edge.runtimes.torch.torch_backend import use_threads
     from hamburger_edge.tuning.planning import Budget
     from hamburger_edge.tuning.results.evaluate_run import evaluate_run

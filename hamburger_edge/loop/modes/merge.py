@@ -40,7 +40,7 @@ def _group(run: AnswerRun, row: BaseRow) -> Slot:
     choice = sampler.choose(row.logits)
     tokens, group = [choice.token], [StepToken(choice.token, choice.probability, row.p_stop, choice.top)]
     trying = 1 - row.p_stop >= (TRY * confidence if judges_after else confidence)
-    limit = min(run.info.slot_tokens, run.tokens_left)
+    limit = min(run.info.max_group_tokens, run.tokens_left)
     while trying and len(tokens) < limit and may_go_on(run, tokens[-1]):
         logits, chance = micro.scores(tokens)
         trying = 1 - micro.p_stop >= confidence

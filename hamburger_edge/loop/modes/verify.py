@@ -17,7 +17,7 @@ from hamburger_edge.loop.modes.draft import Drafts
 from hamburger_edge.loop.step import Slot, Step, StepToken, step_of
 
 # If the base's top probability is below the confidence, it re-reads the newest merged groups, up to
-# REREAD * slot_tokens tokens. They hold nearly all misread tokens (docs/research/tasks.md), and each
+# REREAD * max_group_tokens tokens. They hold nearly all misread tokens (docs/research/tasks.md), and each
 # costs a row of the base's call.
 REREAD = 2
 
@@ -86,14 +86,14 @@ def _checked(
 
 
 class HybridRule:
-    """Tokens with `p >= confidence ** (1 / slot_tokens)` are merged unchecked: p >= confidence for a
+    """Tokens with `p >= confidence ** (1 / max_group_tokens)` are merged unchecked: p >= confidence for a
     full group of them. If the base's top probability after merged groups is below the confidence, it reads
     them again token by token.
     """
 
     def __init__(self, run: AnswerRun) -> None:
         self._run = run
-        self._slot_tokens = run.info.slot_tokens
+        self._slot_tokens = run.info.max_group_tokens
         self._unchecked = run.decoding.confidence ** (1 / self._slot_tokens)
 
     def merges(self, floor: float, slot: Sequence[StepToken]) -> bool:

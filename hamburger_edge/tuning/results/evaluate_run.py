@@ -23,9 +23,9 @@ from hamburger_edge.evaluation.recommending import (
 from hamburger_edge.exporting import export_checkpoint
 from hamburger_edge.loading import load
 from hamburger_edge.model import Model
-from hamburger_edge.models.checkpoints.checkpoint import CARD
 from hamburger_edge.models.checkpoints.facts import write_into
 from hamburger_edge.models.checkpoints.manifest import MANIFEST
+from hamburger_edge.models.checkpoints.saving import CARD
 from hamburger_edge.support.files import sha256, write_atomically
 from hamburger_edge.support.strict import from_mapping, read_json
 from hamburger_edge.support.version import package_version
@@ -45,7 +45,7 @@ from hamburger_edge.tuning.tune import Tuned
 from hamburger_edge.tuning.tune_run import TuneRun
 
 BUNDLE, EVALUATION, WRONG = "bundle", "evaluation.json", "wrong.jsonl"
-FACTS = "config", "base", "chat_template", "merges"  # of a checkpoint, on which its answers depend
+FACTS = "config", "base", "chat_template"  # of a checkpoint, on which its answers depend
 PILOT = 3  # requests that are timed first
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hamburger_edge.evaluation.certainty_report import RIGHT, CertaintyReport
 from hamburger_edge.evaluation.recommending import Recommendation
-from hamburger_edge.models.checkpoints.checkpoint import PICTURE
+from hamburger_edge.models.checkpoints.saving import PICTURE
 from hamburger_edge.support.tables import pipes
 from hamburger_edge.support.tables import table as aligned
 from hamburger_edge.tuning.dataset import FEW

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read_calibration
-from hamburger_edge.models.checkpoints.checkpoint import CURVES, copy_checkpoint
+from hamburger_edge.models.checkpoints.saving import CURVES, copy_checkpoint
 from hamburger_edge.support.folders import copy_folder
 from hamburger_edge.tuning.results.evaluate_run import BUNDLE, WRONG
 from hamburger_edge.tuning.results.outcome import Outcome

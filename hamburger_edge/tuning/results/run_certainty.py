@@ -11,7 +11,7 @@ from hamburger_edge.evaluation.certainty_report import CertaintyReport, reliabil
 from hamburger_edge.evaluation.judges import find_judge
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.model import Model
-from hamburger_edge.models.checkpoints.checkpoint import PICTURE
+from hamburger_edge.models.checkpoints.saving import PICTURE
 from hamburger_edge.support.progress import Progress
 from hamburger_edge.tuning.tune import Tuned
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hamburger_edge.models.checkpoints.checkpoint import CURVES
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
+from hamburger_edge.models.checkpoints.saving import CURVES
 from hamburger_edge.support.files import sha256
 from hamburger_edge.support.tables import pipes
 from hamburger_edge.tuning.data.example_command import is_command

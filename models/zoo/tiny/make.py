@@ -26,8 +26,8 @@ from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.architecture.config import BaseConfig
 from hamburger_edge.models.architecture.llama import Base
 from hamburger_edge.models.bases.weights import LoadedBase
-from hamburger_edge.models.checkpoints.checkpoint import check_target, save_checkpoint
 from hamburger_edge.models.checkpoints.rows import RowPrecision
+from hamburger_edge.models.checkpoints.saving import check_target, save_checkpoint
 from hamburger_edge.models.distillation.conversations import DistillSettings, TurnTokens
 from hamburger_edge.models.distillation.distill import distill
 from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations

@@ -42,7 +42,6 @@ import { safeRepr } from "../support/values.js";
  * @property {Markup | null} chat_template
  * @property {{mode: Mode, confidence: number} | null} [recommended]
  * @property {import("../calls/catalogue.js").ToolDefinition[]} [tools]  functions that its answers call
- * @property {boolean} [merges]  false: its base reads no merged text, so modes hybrid and merge merge nothing
  * @property {boolean} [edits_prompt]  its answers are its prompts put right, and are held to that
  * @property {string[]} [copied_fields]  of its JSON answers: their strings are spans of the prompt
  * @property {Certainty | null} [certainty]  coefficients of an answer's certainty; null: not measured

@@ -19,8 +19,7 @@
  * @property {string} precision  of the stored weights
  * @property {number} vocabSize
  * @property {number} hiddenSize
- * @property {number} maxGroupTokens  most tokens one group may hold
- * @property {number} slotTokens  most tokens that modes hybrid and merge put into a slot: 1 if the base reads no merged text
+ * @property {number} maxGroupTokens  most tokens one group may hold; 1: a plain model, which makes no micro steps
  * @property {"token" | "slot"} positionRule
  * @property {"before" | "after"} stopRule
  * @property {number} cacheSlots  slots that the KV cache may hold

@@ -1,4 +1,4 @@
-// ONNX Runtime as a backend: three graphs, each with its cache.
+// ONNX Runtime as a backend: three graphs, each with its cache. A plain model has no micro decoder.
 //
 //     groups --embedder--> embeddings --base, KV cache--> logits, pStop, features
 //                                                    features, token --micro decoder--> logits, pStop
@@ -30,7 +30,7 @@ export class OnnxBackend {
   #embedder;
   /** @type {Graph} */
   #base;
-  /** @type {Graph} */
+  /** @type {Graph | undefined} */
   #micro;
   /** @type {Float32Array} [F * d] for the first micro step of a group, nothing for later ones */
   #features = NOTHING;
@@ -72,16 +72,14 @@ export class OnnxBackend {
     // without 16-bit weights, folding would only copy the token embeddings
     const unfolded = { session, optimization: { disable_specified_optimizers: "ConstantFolding" } };
     const lean = isHalf ? options : { ...options, extra: unfolded };
-    const entries = Number(
-      manifest.graphs.find(({ name }) => name === "micro_decoder")?.inputs.find(({ name }) => name === "past_key.0")
-        ?.shape[2],
-    );
+    const micro = manifest.graphs.find(({ name }) => name === "micro_decoder");
+    const entries = Number(micro?.inputs.find(({ name }) => name === "past_key.0")?.shape[2]);
     /** @type {Graph[]} */
     const graphs = [];
     try {
       graphs.push(await Graph.open(runtime, manifest, "embedder", 0, lean));
       graphs.push(await Graph.open(runtime, manifest, "base", slots + spare, options));
-      graphs.push(await Graph.open(runtime, manifest, "micro_decoder", entries, lean));
+      if (micro) graphs.push(await Graph.open(runtime, manifest, "micro_decoder", entries, lean));
     } catch (error) {
       for (const graph of graphs) await graph.close();
       throw error;
@@ -93,7 +91,6 @@ export class OnnxBackend {
         vocabSize: model.vocab_size,
         hiddenSize: model.hidden_size,
         maxGroupTokens: model.max_group_tokens,
-        slotTokens: manifest.merges === false ? 1 : model.max_group_tokens,
         positionRule: model.position_rule,
         stopRule: model.stop_rule,
         cacheSlots: slots,
@@ -161,7 +158,7 @@ export class OnnxBackend {
   /** @param {unknown} features  [F * d] */
   microBegin(features) {
     this.#features = /** @type {Float32Array} */ (features);
-    this.#cache(this.#micro).used = 0;
+    this.#cache(this.#microDecoder).used = 0;
   }
 
   /** @param {number} token */
@@ -169,7 +166,7 @@ export class OnnxBackend {
     this.#checkOpen();
     const width = this.info.hiddenSize;
     const count = this.#features.length / width;
-    const { logits, p_stop } = await this.#micro.run(
+    const { logits, p_stop } = await this.#microDecoder.run(
       { features: [this.#features, [count, width]], token: [[token], [1]] },
       count + 1,
     );
@@ -185,7 +182,11 @@ export class OnnxBackend {
   async close() {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    for (const graph of [this.#embedder, this.#base, this.#micro]) await graph.close();
+    for (const graph of [this.#embedder, this.#base, this.#micro]) await graph?.close();
+  }
+
+  get #microDecoder() {
+    return /** @type {Graph} */ (this.#micro); // a plain model makes no micro steps
   }
 
   /** @param {Graph} graph */

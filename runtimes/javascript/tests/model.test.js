@@ -26,8 +26,8 @@ describe("an answer", () => {
     assert.equal(stats.tokensPerStep, 3);
   });
 
-  it("merges nothing where the base reads no merged text", async () => {
-    const info = { slotTokens: 1 };
+  it("makes no micro steps and merges nothing where groups have one token", async () => {
+    const info = { maxGroupTokens: 1 };
     const { model, backend } = scripted("abc.", info);
     assert.equal((await model.generate("x", { mode: "merge", confidence: 0.2, raw: true })).text, "abc");
     assert.deepEqual(backend.fed, [..."xabc"].map((token) => [ids(token)]));

@@ -37,7 +37,7 @@ export class ScriptedBackend {
   constructor(script, info = {}) {
     this.script = ids(script);
     this.info = {
-      provider: "script", precision: "fp32", vocabSize: 28, hiddenSize: 1, maxGroupTokens: 3, slotTokens: 3, positionRule: /** @type {const} */ ("token"),
+      provider: "script", precision: "fp32", vocabSize: 28, hiddenSize: 1, maxGroupTokens: 3, positionRule: /** @type {const} */ ("token"),
       stopRule: /** @type {const} */ ("before"), cacheSlots: 100, contextLength: 100, eosIds: [END], draftVocab: null,
       kvBytesPerSlot: 10, recommended: { mode: /** @type {const} */ ("merge"), confidence: 0.8 }, ...info,
     };

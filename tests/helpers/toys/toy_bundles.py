@@ -48,6 +48,7 @@ GEMMA = {
 # is sure); and a Gemma that merges
 PORTABLE = {"draft_vocab_size": 100, "flavor": "portable"}
 PORTABLE_BY_SLOT = {"position_rule": "slot", "flavor": "portable", "stop_rule": "after"}
+PLAIN = {"max_group_tokens": 1, "micro_layers": 0, "taps": (), "draft_vocab_size": 0}  # without a graft
 MERGING = {"position_rule": "slot", "stop_bias": -2.5}
 MERGING_GEMMA = {**GEMMA, "window": 8, "draft_vocab_size": 100, "stop_bias": -2.5}
 
@@ -59,7 +60,8 @@ def toy_checkpoint(folder: Path, *, stop_bias: float = 0.0, **changes: object) -
     tokenizer = toy_tokenizers.byte_level(folder)
     vocab_size = Tokenizer(tokenizer).vocab_size
     model = toy_model(**{"vocab_size": vocab_size, "head_dim": 16, "context_length": 512, **changes})  # type: ignore[arg-type]
-    model.stop_head[-1].bias.data += stop_bias
+    if model.config.has_graft:
+        model.stop_head[-1].bias.data += stop_bias
     return Checkpoint(model, tokenizer, ChatTemplate.preset("chatml").to_json(), {}, folder, folder)
 
 

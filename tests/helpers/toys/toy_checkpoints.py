@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.checkpoints.checkpoint import save_checkpoint
+from hamburger_edge.models.checkpoints.saving import save_checkpoint
 from helpers.toys.toy_models import toy_batch, toy_model
 from helpers.toys.toy_tokenizers import byte_level
 

@@ -56,6 +56,7 @@ TUNING = replace(
     judge_every=20,
     calibrate=False,
 )
+PLAIN = replace(TUNING, shape=Shape(taps=(), max_group_tokens=1))
 READING = replace(TUNING, shape=SHAPE, stages=(READ,))
 COMMAND = ["tune", "--threads", "1"]
 

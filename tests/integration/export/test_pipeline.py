@@ -26,6 +26,7 @@ from helpers.toys.toy_bundles import (
     toy_checkpoint,
 )
 from helpers.toys.toy_checkpoints import same_outputs, write_hf, write_lightning
+from helpers.toys.toy_tasks import write_base
 
 import hamburger_edge
 from hamburger_edge.bundle.reading import load_manifest
@@ -44,6 +45,36 @@ from hamburger_edge.models.checkpoints.calibration_text import (
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.checkpoints.delta import add_delta
 from hamburger_edge.runtimes.onnx.onnx_backend import open_bundle
+
+
+def test_ordinary_model_is_exported_as_a_plain_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Hugging Face folder and a GGUF file with the same weights answer alike, in every mode."""
+
+    def answers(source: Path) -> list[list[int]]:
+        out = tmp_path / f"{source.name}-bundle"
+        assert main(["export", str(source), "-o", str(out), "--precision", "fp32"]) == 0
+        with hamburger_edge.load(out, threads=1) as model:
+            assert model.info.max_group_tokens == 1
+            asked = ({"mode": mode, "max_tokens": 12} for mode in ("plain", "verify", "merge"))
+            return [model.generate("Hello, hello, hello", **how).tokens for how in asked]
+
+    base = write_base(tmp_path / "base")
+    plain, *others = answers(base)
+    assert others == [plain, plain]
+    files = export(str(base), tmp_path / "files", formats=["gguf"], precision="fp32", verify=False)
+    assert sorted(path.name for path in files.glob("*.gguf")) == ["base.gguf"]
+    gguf = tmp_path / "alone" / "model.gguf"
+    gguf.parent.mkdir()
+    for name in ("tokenizer.json", "chat_markup.json"):
+        shutil.copy(base / name, gguf.parent / name)
+    shutil.copy(files / "base.gguf", gguf)
+    assert answers(gguf) == [plain, plain, plain]
+    command = ["export", str(base), "-o", str(tmp_path / "other"), "--assembly", "--precision", "int8"]
+    assert main(command) == 1
+    assert "export without --assembly" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
 
 
 def test_existing_target_is_refused(bundles: Callable[..., Path], tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_saved_model_is_complete_and_loads_everywhere(toy: Path, tmp_path: Path)
     tuned, folder = Path(shutil.copytree(toy, tmp_path / "tuned")), tmp_path / "saved"
     recommended = {"mode": "verify", "confidence": 0.6}
     certainty = {"slope": 1.5, "offset": 0.5}
-    facts = {"recommended": recommended, "certainty": certainty, "edits_prompt": True, "merges": False}
+    facts = {"recommended": recommended, "certainty": certainty, "edits_prompt": True}
     write_into(tuned, **facts)
     text = [CalibrationExample("Play jazz", "Jazz it is.")]
     write_calibration(tuned / CALIBRATION, text)

@@ -25,7 +25,7 @@ from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.bases.sources import terms, wheels
 from hamburger_edge.models.bases.sources.fetch import base_folder, fetch, is_complete, weights_sha256
 from hamburger_edge.models.bases.sources.wheels import Wheel, WheelBase
-from hamburger_edge.models.checkpoints.checkpoint import save_checkpoint
+from hamburger_edge.models.checkpoints.saving import save_checkpoint
 from hamburger_edge.models.training.grafting import graft
 from hamburger_edge.models.training.training_recipe import Shape
 from hamburger_edge.support.cache import cache_folder

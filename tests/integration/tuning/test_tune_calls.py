@@ -18,19 +18,12 @@ from hamburger_edge.calls.catalogue import read_catalogue
 from hamburger_edge.calls.compact_form import checked_calls
 from hamburger_edge.cli.main import main
 from hamburger_edge.evaluation.asking import EvaluationPlan
-from hamburger_edge.models.training.objective import LossWeights
 from hamburger_edge.tuning.tune_recipe import TuneRecipe, write_tune_recipe
 
 pytestmark = pytest.mark.slow
 
 TOOLS = [function("On", ("area",), area=STRING), function("Off", ("area",), area=STRING), function("Dim")]
-SHAPE = replace(toy_tuning.SHAPE, max_group_tokens=4, merge_residual="mean")
-GRAFTED = replace(
-    toy_tuning.GRAFTED, learns=("micro", "stop_head"), epochs=1.0, cuts=None, loss=LossWeights(first=0.0)
-)
-TUNED = replace(toy_tuning.TUNED, epochs=1.0, learning_rate=5e-3)
-GRAFT = replace(toy_tuning.GRAFT, shape=SHAPE, stages=(GRAFTED,))
-TUNING = replace(GRAFT, shape=replace(SHAPE, taps=(), max_group_tokens=2), stages=(TUNED,), calibrate=False)
+TUNING = replace(toy_tuning.PLAIN, stages=(replace(toy_tuning.TUNED, epochs=1.0),))
 
 
 def write_calls(path: Path, count: int) -> Path:
@@ -54,11 +47,9 @@ def test_tuned_model_has_the_tools_and_its_report_their_scores(
         examples=str(write_calls(tmp_path / "examples.jsonl", 200)),
         tools=str(tools),
         share=0.1,
-        read=0,
         precision="fp32",
         evaluation=EvaluationPlan(prompts=20, points=49.0, confidences=(0.0,), quick=True),
         tuning=TUNING,
-        graft=GRAFT,
     )
     write_tune_recipe(tmp_path / "recipe.toml", recipe)
     made, figures = tmp_path / "made", tmp_path / "figures.json"
@@ -84,7 +75,7 @@ def test_tuned_model_has_the_tools_and_its_report_their_scores(
         assert model.info.copied_fields == ("area",)
         calls = [{"name": call.name, "arguments": call.arguments} for call in model.call("On abc 9")]
         checked_calls(calls, catalogue, "calls")
-        assert not model.info.merges
+        assert model.info.max_group_tokens == 1
         plain = model.generate("On abc 9", mode="plain")
         for mode in ("hybrid", "merge"):
             answer = model.generate("On abc 9", mode=mode, confidence=0.0)

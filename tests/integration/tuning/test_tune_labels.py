@@ -40,9 +40,7 @@ def test_model_of_a_few_labels_is_made_and_answers_with_them(
         share=0.1,
         precision="fp32",
         evaluation=EvaluationPlan(prompts=20, points=49.0, confidences=(0.0,)),
-        tuning=replace(toy_tuning.TUNING, stages=(TUNED,)),
-        graft=toy_tuning.GRAFT,
-        read=0,
+        tuning=replace(toy_tuning.PLAIN, stages=(TUNED,)),
     )
     write_tune_recipe(tmp_path / "recipe.toml", recipe)
     made = tmp_path / "made"

@@ -49,12 +49,13 @@ class Misreader(ScriptedBackend):
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "merge"])
-def test_a_base_that_reads_no_merged_text_gets_none(mode: Any) -> None:
-    merging, other = Engine(ScriptedBackend(info())), Engine(ScriptedBackend(info(merges=False)))
+def test_plain_model_merges_nothing_and_makes_no_micro_steps(mode: Any) -> None:
+    merging, other = Engine(ScriptedBackend(info())), Engine(ScriptedBackend(info(max_group_tokens=1)))
     run(merging, mode=mode, confidence=0.1, max_tokens=30)
     assert max(map(len, merging.sequence)) > 1
-    steps, _ = run(other, mode=mode, confidence=0.1, max_tokens=30)
+    steps, stats = run(other, mode=mode, confidence=0.1, max_tokens=30)
     assert max(map(len, other.sequence)) == 1
+    assert stats.micro_steps == 0
     plain, _ = run(Engine(ScriptedBackend(info())), confidence=1.0, max_tokens=30)
     assert said(steps) == said(plain)
 

@@ -38,8 +38,9 @@ from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.bases.vocabulary import tokens_of
 from hamburger_edge.models.checkpoints import built_in, checkpoint
 from hamburger_edge.models.checkpoints.built_in import resolve
-from hamburger_edge.models.checkpoints.checkpoint import check_target, load_checkpoint
+from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.checkpoints.manifest import read_manifest
+from hamburger_edge.models.checkpoints.saving import check_target
 from hamburger_edge.support.strict import read_json
 
 BESIDE = {"kind": "path", "path": "../base"}

@@ -22,39 +22,37 @@ from hamburger_edge.tuning.tune_run import TuneRun
 
 BASE, DATA = toy_config().base, ladders(40)
 TUNING = tuning_recipe(DATA, BASE)
+MERGING = tuning_recipe(DATA, BASE, merge=True, residual="mean")
 AHEAD = ["tuning", "scoring", "graft"]
 
 
 @pytest.mark.parametrize(
-    ("tuning", "merge", "learned", "weight", "residual"),
+    ("tuning", "learned", "weight", "residual"),
     [
-        (tuning_recipe(DATA, BASE, merge=True, residual="mean"), True, {"micro", "stop_head"}, 0.0, "mean"),
-        (None, True, {"embedder", "base", "micro", "stop_head"}, 1.0, "last"),
-        (TUNING, False, {"micro", "stop_head"}, 0.0, "last"),
-        (None, False, {"micro", "stop_head"}, 0.0, "last"),
+        (MERGING, {"micro", "stop_head"}, 0.0, "mean"),
+        (None, {"embedder", "base", "micro", "stop_head"}, 1.0, "last"),
     ],
     ids=[
         "a base that reads merged text stays as it is",
         "one tuned elsewhere learns to read it beside the graft",
-        "one that never reads merged text stays as it is",
-        "one tuned elsewhere too",
     ],
 )
 def test_graft_trains_its_parts_at_their_rates(
-    tuning: Recipe | None, merge: bool, learned: set[str], weight: float, residual: str
+    tuning: Recipe | None, learned: set[str], weight: float, residual: str
 ) -> None:
-    recipe = graft_recipe(DATA, BASE, tuning, merge=merge)
+    recipe = graft_recipe(DATA, BASE, tuning)
     [stage] = recipe.stages
     assert set(stage.learns) == learned
-    assert (stage.cuts is not None) == merge
+    assert stage.cuts is not None
     assert stage.loss.first == stage.loss.features == weight
     assert recipe.shape.merge_residual == residual
 
 
 def test_base_reads_merged_text_only_if_asked_to() -> None:
-    [plain], [merging] = TUNING.stages, tuning_recipe(DATA, BASE, merge=True).stages
+    [plain], [merging] = TUNING.stages, MERGING.stages
     assert set(plain.learns) == {"base"}
     assert plain.cuts is None
+    assert (TUNING.shape.max_group_tokens, MERGING.shape.max_group_tokens) == (1, shape.LONGEST)
     assert set(merging.learns) == {"base", "embedder"}
     assert merging.cuts is not None
     assert merging.cuts.merged == 0.5
@@ -74,8 +72,8 @@ def test_few_examples_get_more_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """But not by a base that learns beside a graft, which would know them by heart."""
 
     def epochs() -> list[float]:
-        beside = graft_recipe(DATA, BASE, None, merge=True)
-        recipes = tuning_recipe(DATA, BASE), graft_recipe(DATA, BASE, TUNING), beside
+        beside = graft_recipe(DATA, BASE, None)
+        recipes = tuning_recipe(DATA, BASE), graft_recipe(DATA, BASE, MERGING), beside
         return [recipe.stages[0].epochs for recipe in recipes]
 
     assert epochs() == [shape.MOST_EPOCHS, shape.MOST_EPOCHS, shape.EPOCHS]
@@ -134,7 +132,7 @@ def test_epochs_fit_time_and_recipe(budget: Budget, seconds: float, epochs: floa
 def test_steps_per_epoch_depend_on_the_entropies_of_the_answers(budget: Budget) -> None:
     """A probe on examples without entropies, which merge most, had promised too many epochs."""
     doubtful = replace(DATA, entropies=np.full_like(DATA.entropies, 5.0))
-    graft = graft_recipe(DATA, BASE, TUNING, merge=True)
+    graft = graft_recipe(DATA, BASE, MERGING)
     recipe = replace(graft, rows=1, row_slots=16, held_out=0.05, calibrate=False)
     few, many = (steps_per_epoch(recipe, data, BASE.vocab_size) for data in (DATA, doubtful))
     assert few < many
@@ -150,13 +148,15 @@ def test_plan_reports_epochs_and_warns(budget: Budget) -> None:
         """Where fifty steps make an epoch and each takes so many seconds."""
         for name, seconds, slots in (("tuning", base, 512), ("graft", graft, 2048)):
             budget.paces[name] = Pace(seconds, slots, steps_per_token=50 / len(DATA.ids))
-        return budget.plan([TUNING, graft_recipe(DATA, BASE, TUNING)], DATA, AHEAD)
+        return budget.plan([MERGING, graft_recipe(DATA, BASE, MERGING)], DATA, AHEAD)
 
     line = plan(budget, 1.0, 30.0)  # few steps of a graft cost speed only: no reason to warn
     told = r"10 minutes: \d+ steps of the base \(7\.1 epochs\), 3 steps of the graft, export and judging"
     assert re.fullmatch(told, line)
     line = plan(budget, 10.0, 30.0)
     assert "too short to be useful, give --minutes " in line
+    [alone] = re.findall(r"\d+ steps of the base", budget.plan([TUNING], DATA, ["tuning"]))
+    assert int(alone.split()[0]) == pytest.approx(48, abs=1)  # of 480 seconds
     longer = Budget(int(line.rsplit(" ", 1)[1]))
     longer.export = budget.export
     assert "too short" not in plan(longer, 10.0, 30.0)
@@ -190,7 +190,7 @@ def test_evaluated_prompts_fit_the_time_that_is_left(budget: Budget, monkeypatch
 
 def test_training_leaves_time_to_calibrate_its_stop_head(budget: Budget) -> None:
     """The calibration part is read once, the held-out part twice, a token in a third of its training time."""
-    recipe = replace(graft_recipe(DATA, BASE, TUNING), held_out=0.2)
+    recipe = replace(graft_recipe(DATA, BASE, MERGING), held_out=0.2)
     budget.paces["graft"] = Pace(step=6.0, slots=12, steps_per_token=1.0)
     split, tokens = DATA.split(0.2), np.diff(DATA.starts)
     read = tokens[split.calibration].sum() + 2 * tokens[split.held_out].sum()

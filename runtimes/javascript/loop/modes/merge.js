@@ -39,7 +39,7 @@ async function groupAt(run, row) {
   const group = [stepToken(sampler.choose(row.logits), { pStop: row.pStop })];
   const tokens = [group[0].token];
   let isTrying = 1 - row.pStop >= (judgesAfter ? TRY * confidence : confidence);
-  const limit = Math.min(info.slotTokens, run.tokensLeft);
+  const limit = Math.min(info.maxGroupTokens, run.tokensLeft);
   while (isTrying && tokens.length < limit && (await mayGoOn(run, tokens[tokens.length - 1]))) {
     const { logits, chance } = await micro.scores(tokens);
     isTrying = 1 - micro.pStop >= confidence;

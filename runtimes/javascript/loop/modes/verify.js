@@ -15,7 +15,7 @@ import { stepOf } from "../step.js";
 /** @import { Slot, Step } from "../step.js" */
 
 // If the base's top probability is below the confidence, it re-reads the newest merged groups, up to
-// REREAD * slotTokens tokens.
+// REREAD * maxGroupTokens tokens.
 const REREAD = 2;
 
 /** @param {AnswerRun} run */
@@ -86,7 +86,7 @@ async function checkedStep(run, draft, drafts, rule, isPrompt = false) {
 }
 
 /**
- * Tokens with `p >= confidence ** (1 / slotTokens)` are merged unchecked: p >= confidence for a full group of them. If
+ * Tokens with `p >= confidence ** (1 / maxGroupTokens)` are merged unchecked: p >= confidence for a full group of them. If
  * the base's top probability after merged groups is below the confidence, it reads them again token by token.
  */
 class HybridRule {
@@ -96,12 +96,12 @@ class HybridRule {
   /** @param {AnswerRun} run */
   constructor(run) {
     this.#run = run;
-    this.#unchecked = run.settings.confidence ** (1 / run.info.slotTokens);
+    this.#unchecked = run.settings.confidence ** (1 / run.info.maxGroupTokens);
   }
 
   /** Whether a token whose probability has this lower bound joins the slot, unchecked. @param {number} floor @param {Slot} slot */
   merges(floor, slot) {
-    return floor >= this.#unchecked && slot.length < this.#run.info.slotTokens;
+    return floor >= this.#unchecked && slot.length < this.#run.info.maxGroupTokens;
   }
 
   /**
@@ -135,7 +135,7 @@ class HybridRule {
     const { sampler, text, info, settings } = this.#run;
     const { groups } = text.ledger;
     let first = stop;
-    let tokens = Math.min(sampler.answer.length, REREAD * info.slotTokens);
+    let tokens = Math.min(sampler.answer.length, REREAD * info.maxGroupTokens);
     for (let slot = stop - 1; tokens > 0 && slot >= 0; slot--) {
       const { length } = groups[slot];
       tokens -= length;
