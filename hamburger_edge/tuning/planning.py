@@ -26,8 +26,8 @@ STEPS = 4  # training steps to time; the first does not count
 PROBE, READ_PROBE = 25, 300  # examples that are timed first
 FEWEST = 50  # minimum of examples for the graft; fewer cost speed only
 FEWEST_PROMPTS = 10  # minimum of prompts to evaluate
-# Shares of the remaining training time. The base has the largest: it decides which answers are right, and an
-# index of training answers drafts beside the graft.
+# Shares of the remaining training time, among the steps that a run has. The base has the largest: it decides
+# which answers are right, and an index of training answers drafts beside the graft.
 WEIGHTS = {"tuning": 7.0, "scoring": 0.5, "answering": 0.5, "graft": 2.0, "reading": 3.0}
 JUDGING = 0.1  # share of all minutes for the evaluation of the exported model ...
 PUBLISHING = 0.02  # ... and of them for tables, pictures and copies after it

@@ -170,7 +170,7 @@ def keep_base(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun)
 
 
 def learn_more(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> Learned:
-    """Continue the base and the graft of the recipe's start together."""
+    """Continue the recipe's start: its base, and its graft if it has one."""
     if recipe.reading is None:
         reading = _fitted(recipe, continuing_recipe(recipe.start, data), task, data, run)
         recipe = run.store(replace(recipe, reading=reading))

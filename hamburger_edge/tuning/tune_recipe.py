@@ -33,12 +33,14 @@ class TuneRecipe:
     augment: int = 0  # copies of the examples with exchanged texts, see augment.py
     template: Literal["brief", "base"] = "brief"  # marks around a prompt: the fewest possible, or all
     start: str = ""  # checkpoint on this base: tuning continues from its base update and its embedder
-    keep_graft: bool = False  # of `start`: base and graft continue in one training, see continuing.py
+    keep_graft: bool = (
+        False  # of `start`: base, and graft if any, continue in one training, see continuing.py
+    )
     tune_base: bool = True  # False: the base is already tuned
     layers: int = 0  # of the base, the others are dropped before training, see layers.py; 0: all
     base_layers: tuple[int, ...] = ()  # those layers; (): chosen from the examples
     tokens: int = 0  # of the base, the others are left out before training, see vocabulary.py; 0: all
-    merge: bool = False  # with a graft, for modes hybrid and merge; see `merges`
+    merge: bool = False  # the model gets a graft, for modes hybrid and merge; see `merges`
     full: bool = False  # tune all weights of the base instead of a low-rank update
     scored: int = 0  # examples that the tuned base scores for the graft's training; 0: all
     read: int = 7500  # if it `merges`: examples of the reading step, cut as the graft groups them; 0: skip it

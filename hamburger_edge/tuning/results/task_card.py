@@ -68,7 +68,7 @@ Recommended: {recommendation.verdict}. `run`, `chat` and `load` use that by defa
 | part | licence |
 |---|---|
 | base: {recipe.base} | {licences["base"]} |
-| graft and update of the base | {licences["graft"]} |
+| {"graft and " * manifest.config.has_graft}update of the base | {licences["graft"]} |
 
 The update was trained on the examples above: their licence may restrict its use, too.
 """
