@@ -74,9 +74,8 @@ def write_shared_files(checkpoint: Checkpoint, folder: Path) -> None:
     if checkpoint.tokenizer is not None:
         compact_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
     copy_terms(checkpoint.folder, folder)
-    base = checkpoint.manifest["base"]
-    fetched = base["kind"] == "fetch" and not (folder / NOTICE).exists()
-    if fetched and (notice := notice_of(base["name"])):
+    name = checkpoint.manifest.get("base", {}).get("name")  # of a base that was fetched
+    if name and not (folder / NOTICE).exists() and (notice := notice_of(name)):
         (folder / NOTICE).write_text(notice, encoding="utf-8")
     index = checkpoint.file(DRAFT_INDEX)
     if index and read_draft_index(index, checkpoint.model.config.base.vocab_size):
