@@ -28,6 +28,7 @@ from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.sources.fetch import notice_of
 from hamburger_edge.models.bases.sources.terms import NOTICE, copy_terms
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
+from hamburger_edge.models.checkpoints.manifest import MANIFEST
 from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.support.version import package_version
 
@@ -109,6 +110,8 @@ def origins_of(checkpoint: Checkpoint) -> tuple[Origin, Origin]:
     base, terms = facts.get("base", {}), facts.get("license", {})
     provenance = facts.get("provenance", {})
     name = checkpoint.path.resolve().name
+    if not (checkpoint.path / MANIFEST).exists():  # an ordinary model is named as its base
+        name = base.get("name") or name
     return (
         Origin(base.get("name") or name, terms.get("base"), base.get("kind"), base.get("sha256")),
         Origin(name, terms.get("graft"), provenance.get("source")),

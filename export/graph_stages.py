@@ -142,7 +142,7 @@ def trace_graphs(
 ) -> None:
     """Write each graph's file, and its weights into the file that all graphs share."""
     attention = PortableAttention if plan.portable else FusedAttention
-    for name in sorted(plan.ios):  # the base first
+    for name in (name for name in GRAPHS if name in plan.ios):
         progress(f"tracing {name}", 0, 0)
         scales = quantized.ranges.cache if name == "base" else None
         module = GRAPHS[name](quantized.model, quantized.vocabulary, plan.ios[name], attention, scales)

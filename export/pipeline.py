@@ -1,7 +1,7 @@
 """Export: a checkpoint becomes a bundle, or nothing at all.
 
     load -> graphs and weights (graph_stages.py) -> parity gate -> manifest -> rename into place
-         and/or -> three GGUF files -> parity gate -^
+         and/or -> GGUF files -> parity gate -^
 
 All files go to a hidden folder beside the target, which is renamed at the end. The manifest is its last file;
 nothing opens a folder without one.
@@ -68,8 +68,8 @@ def export(
             checkpoint = source
             if options.assembly and not (checkpoint.path / MANIFEST).exists():
                 raise InputError(
-                    f"{checkpoint.path}: an assembly is kept in a checkpoint's folder, and this is none: "
-                    "export without --assembly"
+                    f"{checkpoint.path}: an assembly is kept in a checkpoint's folder, and this is another "
+                    "model: export without --assembly"
                 )
             _check_template(checkpoint)
             partial = out.with_name(f".{out.name}.{secrets.token_hex(4)}.partial")

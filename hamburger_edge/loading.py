@@ -121,7 +121,8 @@ def _choose(path: Path, backend: str) -> str:
         fitting, kind = ["torch"], "a checkpoint"
     else:
         raise BundleError(
-            f"{path}: neither a bundle (manifest.json) nor a checkpoint (hamburger.json): export one"
+            f"{path}: neither a bundle (manifest.json) nor a checkpoint (hamburger.json): make a bundle "
+            f"with  hamburger-edge export {path} -o BUNDLE"
         )
     if backend == "auto":
         return fitting[0]

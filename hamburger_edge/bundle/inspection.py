@@ -64,6 +64,7 @@ def show(facts: dict[str, Any]) -> str:
     grid = f" on its own grid of {plan['grid']}" if plan["grid"] else ""
     rare = f" ({plan['base']} for rare tokens)" if plan["frequent_rows"] else ""
     tools, copied = facts.get("tools", ()), facts.get("copied_fields", ())
+    graft, parts = f", graft {plan['graft']}", ["base", "graft"]
     groups = [
         f"groups      up to {model['max_group_tokens']} tokens, merged onto the {model['merge_residual']}; "
         f"positions by {model['position_rule']}; "
@@ -71,14 +72,14 @@ def show(facts: dict[str, Any]) -> str:
         f"micro       {model['micro_layers']} layers, choosing from {head}",
     ]
     if model["max_group_tokens"] == 1:
+        graft, parts = "", ["base", "graft"] if facts["graft"]["license"] else ["base"]
         groups = [f"groups      none: a plain model, without a graft; positions by {model['position_rule']}"]
     lines = [
         f"format      {facts['format']}, {facts['flavor']}, written by {facts['producer']}",
         f"model       {model['family']}, {model['num_layers']} layers of {model['hidden_size']}, "
         f"vocabulary {model['vocab_size']}, context {model['context_length']}",
         *groups,
-        f"precision   base {plan['base']}{grid}, embeddings and heads {plan['head']}{rare}, "
-        f"graft {plan['graft']}{block}",
+        f"precision   base {plan['base']}{grid}, embeddings and heads {plan['head']}{rare}{graft}{block}",
         *([f"recommended {Recommended(**facts['recommended'])}"] if facts["recommended"] else []),
         *(["certainty   measured: answers have one"] if facts["certainty"] else []),
         *(["edits       its prompts: names and numbers stay"] if facts["edits_prompt"] else []),
@@ -86,7 +87,7 @@ def show(facts: dict[str, Any]) -> str:
         *([f"tools       {', '.join(tool['function']['name'] for tool in tools)}"] if tools else []),
         f"memory      weights {_mib(memory['weights'])}, cache of {memory['slots']} slots "
         f"{_mib(memory['kv'])} ({memory['kv_per_slot']} bytes a slot, {memory['kv_type']})",
-        *(f"{part:<12}{_origin(facts[part])}" for part in ("base", "graft")),
+        *(f"{part:<12}{_origin(facts[part])}" for part in parts),
         f"fingerprint {facts['fingerprint'][:16]}",
         "",
         *(f"{_mib(file['bytes']):>12}  {file['path']}" for file in facts["files"]),

@@ -39,7 +39,7 @@ def licences(bundle: str | Path) -> list[Licence]:
     texts = {name: _decoded(read_regular(folder / name, limit=LARGEST)) for name in sorted(terms)}
     return [
         _of_part("base", manifest.base, texts),
-        _of_part("graft", manifest.graft, {}),
+        *([_of_part("graft", manifest.graft, {})] if manifest.has_update else []),
         *map(_of_package, _packages(manifest)),
     ]
 

@@ -226,6 +226,11 @@ class Manifest:
     tools: tuple[dict[str, Any], ...] = ()  # functions that answers call, in OpenAI's form; see calls/
 
     @property
+    def has_update(self) -> bool:
+        """Whether there is more than the base: a graft, or a plain model's change of the base."""
+        return self.model.has_graft or self.graft.license is not None
+
+    @property
     def pairs_rows(self) -> bool:
         """Whether each call of the base has an even number of slots, and reads out an even number of rows.
 

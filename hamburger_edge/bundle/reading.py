@@ -105,11 +105,14 @@ def _check(manifest: Manifest) -> None:
     for name, limit in _LIMITS.items():
         least, value = int(name != "micro_layers"), getattr(model, name)
         _require(least <= value <= limit, f"model.{name} must be {least}..{limit}, got {value}")
-    graft = bool(model.micro_layers or model.taps or model.draft_vocab)
     _require(
-        model.has_graft == (model.micro_layers > 0) and (model.has_graft or not graft),
-        f"model.max_group_tokens is {model.max_group_tokens}, model.micro_layers {model.micro_layers}",
+        model.has_graft == (model.micro_layers > 0),
+        f"model.micro_layers is {model.micro_layers} at a max_group_tokens of {model.max_group_tokens}",
     )
+    for name in ("taps", "draft_vocab"):
+        _require(
+            model.has_graft or not getattr(model, name), f"model.{name}: max_group_tokens 1 has no graft"
+        )
     _require(
         list(model.taps) == sorted(set(model.taps))
         and all(0 <= tap < model.num_layers for tap in model.taps),

@@ -15,16 +15,13 @@ tags:
 
 # {name}
 
-A HAMburger (arXiv 2505.20438): a language model that says up to {shape.max_group_tokens} tokens in one \
-step and
-keeps them in one KV-cache entry.
+{kind}
 
 | | |
 |---|---|
 | base | {base.num_layers} layers of width {base.hidden_size}, family {base.family}, \
 {base.vocab_size} tokens |
-| micro-step decoder | {shape.micro_layers} layers, choosing among {shape.micro_vocab} tokens |
-| context | {base.context_length} positions |
+{graft}| context | {base.context_length} positions |
 | licences | {licences} |
 
 ```python
@@ -32,13 +29,18 @@ import hamburger_edge.integrations.transformers
 from transformers import pipeline
 
 chat = pipeline("text-generation", model="{name}")
-said = chat([{{"role": "user", "content": "Hello!"}}], confidence=0.8, do_sample=False)
+said = chat([{{"role": "user", "content": "Hello!"}}], do_sample=False)
 print(said[0]["generated_text"][-1])
 ```
 
-`confidence` is how sure each further token of a step must be; 1.0 is plain decoding. Exported with
-`hamburger-edge export`, the model runs on ONNX Runtime or llama.cpp without PyTorch.
+{knob}Exported with `hamburger-edge export`, the model runs on ONNX Runtime or llama.cpp without PyTorch.
 """
+_PLAIN = "A language model for hamburger-edge, without a graft: an index and the prompt give its drafts."
+_GRAFTED = """\
+A HAMburger (arXiv 2505.20438): a language model that says up to {} tokens in one step and keeps them in one
+KV-cache entry."""
+_DECODER = "| micro-step decoder | {} layers, choosing among {} tokens |\n"
+_KNOB = "The option `confidence` is how sure each further token of a step must be; 1.0 is plain decoding.\n"
 
 
 def model_card(name: str, config: HamburgerHFConfig, checkpoint: Checkpoint) -> str:
@@ -50,6 +52,8 @@ def model_card(name: str, config: HamburgerHFConfig, checkpoint: Checkpoint) -> 
         name=name,
         license=f"license: {names[0]}\n" if len(names) == 1 else "",  # the hub accepts one licence
         licences=", ".join(f"{part} {text}" for part, text in licences.items()) or "not said",
-        shape=shape,
+        kind=_GRAFTED.format(shape.max_group_tokens) if shape.has_graft else _PLAIN,
+        graft=_DECODER.format(shape.micro_layers, shape.micro_vocab) if shape.has_graft else "",
+        knob=_KNOB if shape.has_graft else "",
         base=shape.base,
     )

@@ -26,6 +26,7 @@ from hamburger_edge.loop.answer_facts import AnswerFacts
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.architecture.llama import WholeSequence
 from hamburger_edge.models.bases.sources.terms import copy_terms
+from hamburger_edge.models.checkpoints.built_in import resolve
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from hamburger_edge.models.checkpoints.facts import write_into
@@ -96,7 +97,7 @@ class HamburgerForCausalLM(HierarchicalGeneration, PreTrainedModel):  # type: ig
             from huggingface_hub import snapshot_download
 
             folder = Path(snapshot_download(str(pretrained_model_name_or_path), **hub))
-        checkpoint = load_checkpoint(folder or Path(pretrained_model_name_or_path))
+        checkpoint = load_checkpoint(resolve(folder or Path(pretrained_model_name_or_path)))
         if not isinstance(config, HamburgerHFConfig):
             config = HamburgerHFConfig.from_pretrained(config or checkpoint.folder)
         if config.shape != checkpoint.model.config:

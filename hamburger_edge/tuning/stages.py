@@ -155,15 +155,18 @@ def learn_base(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun
 def keep_base(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> Learned:
     """Write the checkpoint of a base that knows the task already."""
     checkpoint = run.work / CHECKPOINT
-    if missing := not (checkpoint / MANIFEST).exists():
-        base, reference = find_base(recipe.base)
+    base, reference = find_base(recipe.base)
+    template = task.dataset.encoder.template.to_json()
+    origin = {"base": base.sha256, "template": template}
+    manifest = checkpoint / MANIFEST
+    if missing := not manifest.exists() or read_manifest(manifest).provenance != origin:
         save_checkpoint(
             checkpoint,
             _tuned_model(recipe, task, data, run),
             base=reference,
             tokenizer=None,
-            chat_template=task.dataset.encoder.template.to_json(),
-            provenance={},
+            chat_template=template,
+            provenance=origin,
             license={"graft": None, "base": base.license},
         )
     return Learned(recipe, checkpoint, trained=missing)

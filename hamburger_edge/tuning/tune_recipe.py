@@ -103,7 +103,7 @@ class TuneRecipe:
         for name in ("graft", "more_answers"):
             if getattr(self, name):
                 raise ConfigError(
-                    f"recipe.{name}: a model that merges nothing has no graft: delete it, or set merge = true"
+                    f"recipe.{name}: a model that merges nothing has no graft: delete it, or merge (--merge)"
                 )
         for name in ("tuning", "reading"):
             training = getattr(self, name)

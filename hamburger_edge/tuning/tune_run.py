@@ -20,7 +20,7 @@ RECIPE = "recipe.toml"
 ACTIVITIES = {
     "tuning": "learning to answer",
     "graft": "learning to merge tokens",
-    "reading": "learning to read merged tokens",
+    "reading": "learning more",
 }
 HURRIED = 60.0  # minutes; a shorter run skips reading step and parity gate, and evaluates fewer settings
 

@@ -128,7 +128,7 @@ class HamburgerConfig:
             _require(self.micro_layers > 0, f"micro_layers must be positive, got {self.micro_layers}")
         else:
             graft = self.micro_layers or self.draft_vocab_size or len(self.taps)
-            _require(not graft, "max_group_tokens 1: leave out taps, micro_layers and draft_vocab_size (0)")
+            _require(not graft, "max_group_tokens 1: set taps to [], micro_layers and draft_vocab_size to 0")
         _require(
             list(self.taps) == sorted(set(self.taps)) and all(0 <= t < base.num_layers for t in self.taps),
             f"taps must be increasing layer numbers in 0..{base.num_layers - 1}, got {list(self.taps)}",

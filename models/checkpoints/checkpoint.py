@@ -35,7 +35,7 @@ from hamburger_edge.models.bases.chat_template import template_beside
 from hamburger_edge.models.bases.huggingface import read_config, read_eos
 from hamburger_edge.models.bases.layers import keep_layers
 from hamburger_edge.models.bases.loading import find_base, load_base
-from hamburger_edge.models.bases.sources.fetch import base_folder, fetch, is_fetched, weights_sha256
+from hamburger_edge.models.bases.sources.fetch import base_folder, fetch, weights_sha256
 from hamburger_edge.models.bases.vocabulary import keep_tokens
 from hamburger_edge.models.bases.weights import base_shapes, check_state, check_tokenizer, shapes
 from hamburger_edge.models.checkpoints.arrays import read_arrays
@@ -120,8 +120,9 @@ def load_checkpoint(
 
 
 def _load_ordinary(source: str, half: bool, progress: Progress | None) -> Checkpoint:
-    base, reference = find_base(source, progress, half=half)
-    path = base_folder(source) if is_fetched(source) else Path(source)
+    there = Path(source).absolute()  # it may have the name of a base to fetch
+    base, reference = find_base(str(there) if there.exists() else source, progress, half=half)
+    path = there if there.exists() else base_folder(source)
     if base.tokenizer is None:
         raise CheckpointError(f"{path}: has no tokenizer.json: put the model's beside its weights")
     config = HamburgerConfig.plain(base.config, base.eos_ids)

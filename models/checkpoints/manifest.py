@@ -15,7 +15,15 @@ MANIFEST, FORMAT = "hamburger.json", 1
 GRAFT, DELTA, BASE = "graft.safetensors", "base_delta.safetensors", "base.safetensors"
 PARTS = "assembly"  # folder with the files that make a bundle without PyTorch
 LIGHTNING = ".ckpt"  # suffix of the paper authors' checkpoints, which are files
-_FORMER_FIELDS = {"answer_prefix", "merges"}  # of older versions: the draft index stores how answers begin
+# of older versions: the draft index stores how answers begin, and a model that merges nothing has no graft
+_FORMER_FIELDS = {"answer_prefix", "merges"}
+_PLAIN = {
+    "taps": [],
+    "max_group_tokens": 1,
+    "micro_layers": 0,
+    "merger_heads": 1,
+    "position_rule": "slot",
+}
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,8 @@ def read_manifest(path: Path) -> CheckpointManifest:
         )
     if isinstance(data, dict):
         if data.get("merges") is False and isinstance(data.get("config"), dict):  # its graft only drafted
-            plain = {"max_group_tokens": 1, "micro_layers": 0, "draft_vocab_size": 0, "taps": []}
-            data["config"] |= {**plain, "position_rule": "slot"}
+            kept = {name: value for name, value in data["config"].items() if name in ("base", "eos_ids")}
+            data["config"] = {**kept, **_PLAIN}
         data = {name: value for name, value in data.items() if name not in _FORMER_FIELDS}
     manifest: CheckpointManifest = from_mapping(CheckpointManifest, data, str(path))
     needed = {"fetch": manifest.base.name, "path": manifest.base.path}.get(manifest.base.kind, "")

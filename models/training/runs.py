@@ -14,6 +14,7 @@ import torch
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.models.architecture.compositional_embedder import CompositionalEmbedder
+from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.loading import find_base
 from hamburger_edge.models.bases.weights import LoadedBase
@@ -127,6 +128,8 @@ def _begun(start: str, model: Hamburger, recipe: Recipe) -> dict[str, torch.Tens
     start_model = checkpoint.model
     # `merge_residual` is no shape: the embedder may continue from another one
     config = dataclasses.replace(start_model.config, merge_residual=model.config.merge_residual)
+    if not (config.has_graft or model.config.has_graft):  # the other fields have no meaning then
+        config = HamburgerConfig.plain(config.base, config.eos_ids)
     if config != model.config:
         raise ConfigError(f"{start}: its shape is not the recipe's: change [shape], or leave out `start`")
     if checkpoint.manifest["base"]["kind"] == "embedded":

@@ -2,7 +2,7 @@
 
 backend     opens a bundle; the interface that the loop calls
 sessions    opens a graph for a provider and checks it against the manifest
-onnx_parts  the three graphs with their bound inputs and outputs: embedder, base, micro decoder
+onnx_parts  the graphs with their bound inputs and outputs: embedder, base, micro decoder
 cache       filling the KV cache: in place, or by the host
 kv_buffer   the memory of the KV cache: allocating, forgetting and saving slots
 buffers     host memory bound to a graph

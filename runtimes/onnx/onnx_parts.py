@@ -1,4 +1,4 @@
-"""The three graphs with their bound inputs and outputs.
+"""The graphs with their bound inputs and outputs.
 
 A call copies a few numbers into bound buffers, runs, and returns views of bound buffers.
 """

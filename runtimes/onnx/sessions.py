@@ -110,7 +110,7 @@ def open_graph(
     options.inter_op_num_threads = 1
     if provider.name != "cpu":
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    # the three sessions alternate: a pool that spins after its run slows the next one
+    # the sessions alternate: a pool that spins after its run slows the next one
     options.add_session_config_entry("session.force_spinning_stop", "1")
     try:
         session = ort.InferenceSession(

@@ -47,9 +47,9 @@ MUTANTS = [
         f"{MODES}/verify.py",
         "unit/loop/test_engine*.py unit/chat/test_*.py",
         ("if not more or more >= ledger.room_behind(stop)", "if not more or more > ledger.room_behind(stop)"),
-        ("run.decoding.confidence ** (1 / self._slot_tokens)", "run.decoding.confidence"),
+        ("run.decoding.confidence ** (1 / self._longest)", "run.decoding.confidence"),
         (
-            "return floor >= self._unchecked and len(slot) < self._slot_tokens",
+            "return floor >= self._unchecked and len(slot) < self._longest",
             "return floor >= self._unchecked",
         ),
     ),

@@ -98,6 +98,8 @@ def _lengths(options: argparse.Namespace) -> None:
         manifest = load_manifest(bundle)
         check_files(bundle, manifest)
         checkpoint = None if options.shape else find_checkpoint(options.against, manifest)
+        if plan.force_group is not None and not manifest.model.has_graft:
+            raise InputError("--force-group: this model is plain, without groups: leave it out")
         if plan.force_group is not None and plan.force_group > manifest.model.max_group_tokens:
             raise InputError(f"--force-group must be 1 to {manifest.model.max_group_tokens} for this model")
         texts = prompts(

@@ -169,8 +169,8 @@ COMMAND = Command(
         option(
             "--merge",
             action="store_true",
-            help="the base also learns to read merged text, for modes hybrid and merge: a smaller KV cache, "
-            "fewer right answers",
+            help="train a graft, and let the base learn to read merged text, for modes hybrid and merge: a "
+            "smaller KV cache, fewer right answers",
         ),
         option("--full", action="store_true", help="tune all of the base instead of a low-rank update"),
         option(
@@ -203,7 +203,8 @@ COMMAND = Command(
             "--more-answers",
             type=int,
             metavar="N",
-            help="prompts that the tuned base answers itself, for the graft to learn from too (default 0)",
+            help="with --merge: prompts that the tuned base answers itself, for the graft to learn from too "
+            "(default 0)",
         ),
         option(
             "--template",

@@ -93,12 +93,12 @@ class HybridRule:
 
     def __init__(self, run: AnswerRun) -> None:
         self._run = run
-        self._slot_tokens = run.info.max_group_tokens
-        self._unchecked = run.decoding.confidence ** (1 / self._slot_tokens)
+        self._longest = run.info.max_group_tokens
+        self._unchecked = run.decoding.confidence ** (1 / self._longest)
 
     def merges(self, floor: float, slot: Sequence[StepToken]) -> bool:
         """Whether a token whose probability has this lower bound joins the slot, unchecked."""
-        return floor >= self._unchecked and len(slot) < self._slot_tokens
+        return floor >= self._unchecked and len(slot) < self._longest
 
     def doubts(self, row: BaseRow, stop: int) -> bool:
         """Whether merged slots before `stop` must be read again before the base chooses from this row."""
@@ -122,7 +122,7 @@ class HybridRule:
         for them token by token. Otherwise return `stop`.
         """
         sampler, ledger = self._run.sampler, self._run.text.ledger
-        first = ledger.first_merged(min(len(sampler.answer), REREAD * self._slot_tokens), stop)
+        first = ledger.first_merged(min(len(sampler.answer), REREAD * self._longest), stop)
         more = sum(len(group) - 1 for group in ledger.groups[first:stop])
         if not more or more >= ledger.room_behind(stop) or sampler.forced is not None:
             return stop

@@ -19,7 +19,7 @@ from hamburger_edge.tuning.tune_run import TuneRun
 
 CAPTIONS = {  # of the curves of each main training
     "tuning": "The base's training: share of right answers and losses over its steps",
-    "reading": "The training of base and graft: share of right answers and losses over its steps",
+    "reading": "The last training: share of right answers and losses over its steps",
     "graft": "The graft's training: losses and agreement over its steps",
 }
 

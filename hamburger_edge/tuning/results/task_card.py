@@ -23,7 +23,14 @@ def task_card(name: str, tuned: Tuned, outcome: Outcome, texts: str, curves_capt
     """
     recipe, recommendation = tuned.recipe, outcome.found
     manifest = read_manifest(tuned.checkpoint / MANIFEST)
-    licences = {part: manifest.license.get(part) or UNKNOWN for part in ("base", "graft")}
+    parts = ("base", "graft") if recipe.tune_base or recipe.merges else ("base",)
+    licences = {part: manifest.license.get(part) or UNKNOWN for part in parts}
+    update = ""
+    if "graft" in licences:
+        update = f"""| {"graft and " * manifest.config.has_graft}update of the base | {licences["graft"]} |
+
+The update was trained on the examples above: their licence may restrict its use, too.
+"""
     picture = f"\n![{curves_caption}]({CURVES})\n" if curves_caption else ""
     return f"""{_front_matter(licences)}
 # {name}
@@ -68,10 +75,7 @@ Recommended: {recommendation.verdict}. `run`, `chat` and `load` use that by defa
 | part | licence |
 |---|---|
 | base: {recipe.base} | {licences["base"]} |
-| {"graft and " * manifest.config.has_graft}update of the base | {licences["graft"]} |
-
-The update was trained on the examples above: their licence may restrict its use, too.
-"""
+{update}"""
 
 
 def _front_matter(licences: dict[str, str]) -> str:

@@ -51,7 +51,6 @@ import { safeRepr } from "../support/values.js";
 export const FILE_NAME = "manifest.json";
 const KIND = "hamburger-edge bundle";
 const FORMAT = 3;
-const GRAPHS = ["embedder", "base", "micro_decoder"];
 const DTYPES = ["float32", "float16", "int8", "int32", "int64"];
 
 /**
@@ -77,16 +76,17 @@ export function readManifest(content, place) {
   need(Array.isArray(data.files), "lists no files");
   const listed = new Set(data.files.map((/** @type {FileEntry} */ file) => file.path));
   need(data.files.every(isInside), "lists a file outside the bundle");
-  for (const name of GRAPHS) {
+  const { model } = data;
+  for (const name of ["vocab_size", "hidden_size", "max_group_tokens", "context_length"]) {
+    need(Number.isInteger(model?.[name]) && model[name] > 0, `has no usable model.${name}`);
+  }
+  need(data.merges !== false, "is of an older version");
+  for (const name of ["embedder", "base", ...(model.max_group_tokens > 1 ? ["micro_decoder"] : [])]) {
     const graph = data.graphs.find((/** @type {GraphSpec} */ found) => found.name === name);
     need(graph && listed.has(graph.file), `lists no graph ${name}`);
     for (const { dtype } of [...graph.inputs, ...graph.outputs]) need(DTYPES.includes(dtype), `has a tensor of type ${dtype}`);
   }
   need(listed.has(data.tokenizer), "does not list the tokenizer's file");
-  const { model } = data;
-  for (const name of ["vocab_size", "hidden_size", "max_group_tokens", "context_length"]) {
-    need(Number.isInteger(model?.[name]) && model[name] > 0, `has no usable model.${name}`);
-  }
   need(["token", "slot"].includes(model.position_rule), `has position_rule ${safeRepr(model.position_rule)}`);
   need(["before", "after"].includes(model.stop_rule), `has stop_rule ${safeRepr(model.stop_rule)}`);
   need(Array.isArray(model.eos_ids), "has no model.eos_ids");

@@ -64,7 +64,7 @@ export class OnnxBackend {
     const pairsRows = manifest.flavor === "fused" && precision.block_size > 0;
     const spare = Number(pairsRows); // the last call may have a slot more than it appends
     const slots = fixed || Math.min(cacheSlots ?? DEFAULT_CACHE_SLOTS, model.context_length - spare);
-    const session = { force_spinning_stop: "1" }; // the three sessions alternate
+    const session = { force_spinning_stop: "1" }; // the sessions alternate
     /** @type {SessionOptions} */
     const options = { logSeverityLevel: 3, extra: { session } };
     if (threads !== undefined) options.intraOpNumThreads = wholeIn("threads", threads, 1, 1024);

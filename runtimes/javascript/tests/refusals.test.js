@@ -9,6 +9,7 @@ import { load } from "../adapters/onnxruntime-node.js";
 import { load as loadReactNative } from "../adapters/onnxruntime-react-native.js";
 import { load as loadWeb } from "../adapters/onnxruntime-web.js";
 import { languageModel } from "../ai-sdk/index.js";
+import { readManifest } from "../bundle/manifest.js";
 import { BundleError, FetchError, HamburgerError, InputError } from "../errors.js";
 import { scripted } from "./scripted_backend.js";
 
@@ -50,6 +51,22 @@ describe("options that are none", () => {
     await refused(() => loadWeb("http://x/", odd), InputError, /unknown option "thread" \(known: cacheSlots, threads, provider/);
     await refused(() => loadReactNative("x", odd), InputError, /unknown option "thread" \(known: read/);
     await refused(() => languageModel(model, odd), InputError, /unknown option "thread" \(known: id, call\)/);
+  });
+});
+
+describe("a manifest", () => {
+  const tensors = { inputs: [], outputs: [] };
+  const graphs = ["embedder", "base"].map((name) => ({ name, file: `${name}.onnx`, ...tensors }));
+  const model = { vocab_size: 9, hidden_size: 4, max_group_tokens: 1, context_length: 8, position_rule: "slot", stop_rule: "before", eos_ids: [0] };
+  const files = ["embedder.onnx", "base.onnx", "tokenizer.json"].map((name) => ({ path: name, bytes: 1, sha256: "" }));
+  const manifest = { kind: "hamburger-edge bundle", format: 3, flavor: "fused", graphs, files, tokenizer: "tokenizer.json", model };
+  const read = (/** @type {object} */ data) => readManifest(new TextEncoder().encode(JSON.stringify(data)), "here");
+
+  it("of a plain model has no micro decoder, any other has one", async () => {
+    assert.equal(read(manifest).model.max_group_tokens, 1);
+    const grouped = { ...manifest, model: { ...model, max_group_tokens: 2 } };
+    await refused(() => read(grouped), BundleError, /lists no graph micro_decoder: export the model again/);
+    await refused(() => read({ ...manifest, merges: false }), BundleError, /is of an older version: export the model again/);
   });
 });
 

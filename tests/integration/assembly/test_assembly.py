@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from helpers.places import contents, names
-from helpers.toys.toy_bundles import saved_toy, saved_with_fewer_layers, saved_with_fewer_tokens
+from helpers.toys.toy_bundles import PLAIN, saved_toy, saved_with_fewer_layers, saved_with_fewer_tokens
 from helpers.without_extras import without_extras
 
 import hamburger_edge
@@ -53,10 +53,10 @@ def exported(folder: Path, **changes: object) -> tuple[Path, Path]:
     "changes",
     [
         {},
-        {"tied_head": False, "qk_norm": True, "max_group_tokens": 1},
+        {"tied_head": False, "qk_norm": True, **PLAIN},
         {"draft_vocab_size": 0, "stop_rule": "after", "position_rule": "slot"},
     ],
-    ids=["draft vocabulary, tied head", "head of its own, single tokens", "no draft vocabulary"],
+    ids=["draft vocabulary, tied head", "head of its own, plain model", "no draft vocabulary"],
 )
 def test_assembled_bundle_equals_the_exported_one(changes: dict[str, object], tmp_path: Path) -> None:
     checkpoint, bundle = exported(tmp_path, **changes)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.toys.exports import export
-from helpers.toys.toy_bundles import CHANGES, ONE_LAYER, toy_checkpoint
+from helpers.toys.toy_bundles import CHANGES, ONE_LAYER, PLAIN, toy_checkpoint
 
 from hamburger_edge.bundle.manifest import PrecisionPlan
 from hamburger_edge.bundle.reading import load_manifest
@@ -176,18 +176,17 @@ def test_other_tokenizer_or_template_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("max_group_tokens", "merge_residual", "system"), [(1, "mean", ""), (26, "last", "much to say, " * 300)]
+    ("changes", "system"),
+    [(PLAIN, ""), ({"max_group_tokens": 26, "merge_residual": "last"}, "much to say, " * 300)],
+    ids=["a plain model", "long groups"],
 )
-def test_unusual_checkpoints_pass(
-    max_group_tokens: int, merge_residual: str, system: str, tmp_path: Path
-) -> None:
+def test_unusual_checkpoints_pass(changes: dict[str, Any], system: str, tmp_path: Path) -> None:
     """Groups as short and as long as may be; a system text that is cut; end tokens named twice count once."""
-    odd = {"max_group_tokens": max_group_tokens, "merge_residual": merge_residual, "eos_ids": (2, 2, 5)}
-    checkpoint = toy_checkpoint(tmp_path, **{**CHANGES, **ONE_LAYER, **odd})
+    checkpoint = toy_checkpoint(tmp_path, **{**CHANGES, **ONE_LAYER, **changes, "eos_ids": (2, 2, 5)})
     template = {**(checkpoint.chat_template or {}), "default_system": system}
     bundle = export(replace(checkpoint, chat_template=template), tmp_path / "bundle", precision="fp32")
     model = load_manifest(bundle).model
-    assert (model.max_group_tokens, model.eos_ids) == (max_group_tokens, (2, 5))
+    assert (model.max_group_tokens, model.eos_ids) == (changes["max_group_tokens"], (2, 5))
 
 
 def test_verify_needs_the_checkpoint_and_the_files_of_the_backend(

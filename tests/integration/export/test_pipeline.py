@@ -237,7 +237,7 @@ def test_command_line_exports_verifies_and_runs_a_lightning_file(
         assert len(answer(bundle)["tokens"]) == 24
     found = answer(tmp_path / "fp32")
     assert (found["groups"], found["text"]) == (reference["groups"], reference["text"])
-    with pytest.raises(InputError, match=r"last\.ckpt: .* this is a file: export without --assembly"):
+    with pytest.raises(InputError, match=r"last\.ckpt: .* another model: export without --assembly"):
         export(checkpoint, tmp_path / "bundle", precision="int8", assembly=True)
     assert names(tmp_path) == ["fp32", "int8", "reference"]
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.toys.toy_bundles import save_toy, toy_checkpoint
+from helpers.toys.toy_bundles import PLAIN, save_toy, saved_toy, toy_checkpoint
 from helpers.toys.toy_checkpoints import same_weights
+from helpers.toys.toy_tasks import write_base
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install '.[optimum]'")
 
@@ -398,3 +399,17 @@ def test_chat_template_equals_runtime_template(tokenizer: Any) -> None:
         ]
         parts = [*template.first_turn(QUESTION, system), ("15.", False), *template.next_turn("And 9?")]
         assert tokenizer.apply_chat_template(messages, add_generation_prompt=True) == encode(parts)
+
+
+def test_plain_model_is_saved_with_a_card_of_its_own(tmp_path: Path) -> None:
+    folder = saved_toy(tmp_path / "plain", **PLAIN)
+    model, tokenizer = (kind.from_pretrained(folder) for kind in (HamburgerForCausalLM, HamburgerTokenizer))
+    tokenizer.save_pretrained(tmp_path / "saved")
+    model.save_pretrained(tmp_path / "saved")
+    card = (tmp_path / "saved" / "README.md").read_text()
+    assert "without a graft" in card
+    assert "micro-step" not in card
+    assert not (tmp_path / "saved" / "graft.safetensors").exists()
+    same_weights(AutoModelForCausalLM.from_pretrained(tmp_path / "saved").hamburger, model.hamburger)
+    with pytest.raises(CheckpointError, match="not a HAMburger checkpoint"):
+        HamburgerForCausalLM.from_pretrained(write_base(tmp_path / "ordinary"))

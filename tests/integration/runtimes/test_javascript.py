@@ -136,7 +136,7 @@ def compare(goldens: list[Path]) -> None:
 def test_answers_equal_python(changes: dict[str, Any], bundles: Callable[..., Path], tmp_path: Path) -> None:
     goldens = tmp_path / "goldens.json"
     groups_of_several = write_goldens(goldens, bundles(**changes), repeated=REPEATED)
-    assert groups_of_several > 60
+    assert groups_of_several > (60 if changes.get("max_group_tokens") != 1 else 20)
     answers = json.loads(goldens.read_text())["answers"]
     if "window" not in changes:  # a window is too short to copy from
         assert max(len(group) for answer in answers for group in answer["groups"]) > 4  # copied

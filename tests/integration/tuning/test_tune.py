@@ -220,7 +220,7 @@ def test_tuned_model_learns_more_examples(
     assert changed == {"base", "embedder", "micro", "stop_head", "stop_evidence"}
     curves = (tmp_path / "more" / "curves.png").read_bytes()
     assert curves == (tmp_path / "more.work" / "reading" / "curves.png").read_bytes()
-    assert "![The training of base and graft: share" in (tmp_path / "more" / "README.md").read_text()
+    assert "![The last training: share" in (tmp_path / "more" / "README.md").read_text()
     other = [*map(str, ("tune", examples, "-o", tmp_path / "other", "--continue", task / "made"))]
     assert main([*other, "--layers", "2"]) == 1
     assert f"--layers: --continue takes that from {task / 'made'}: leave it out" in capsys.readouterr().err

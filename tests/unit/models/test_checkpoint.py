@@ -27,12 +27,14 @@ from helpers.toys.toy_checkpoints import (
     write_tokenizer,
 )
 from helpers.toys.toy_models import toy_model
+from helpers.toys.toy_tasks import write_base
 from safetensors.torch import load_file, save_file
 
 import hamburger_edge
 from hamburger_edge.errors import CheckpointError, ConfigError, MissingExtraError
 from hamburger_edge.export.assembly.weights import Weights
 from hamburger_edge.export.quantization.folds import Folds
+from hamburger_edge.models.architecture.config import HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.bases.vocabulary import tokens_of
@@ -40,6 +42,7 @@ from hamburger_edge.models.checkpoints import built_in, checkpoint
 from hamburger_edge.models.checkpoints.built_in import resolve
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 from hamburger_edge.models.checkpoints.manifest import read_manifest
+from hamburger_edge.models.checkpoints.ordinary import is_ordinary
 from hamburger_edge.models.checkpoints.saving import check_target
 from hamburger_edge.support.strict import read_json
 
@@ -276,6 +279,49 @@ def test_built_in_checkpoints_have_names(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 # -- saving --------------------------------------------------------------------------------------------
+
+
+def test_older_checkpoint_that_merges_nothing_is_read_as_a_plain_model(tmp_path: Path) -> None:
+    """Its graft only drafted, and stays unread."""
+    model = toy_model()
+    folder = save(tmp_path / "old", model)
+    manifest = folder / "hamburger.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "merges": False}))
+    plain = load_checkpoint(folder).model
+    assert plain.config == HamburgerConfig.plain(model.config.base, model.config.eos_ids)
+    assert {name for name in plain.state_dict() if not name.startswith("base.")} == {"draft_vocab"}
+    again = save(tmp_path / "new", plain)
+    assert not (again / "graft.safetensors").exists()
+    assert load_checkpoint(again).model.config == plain.config
+
+
+def test_ordinary_models_are_told_from_names_and_folders_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [is_ordinary(name) for name in ("hf:a/b", "gemma-3-270m", "smollm2-135m", "nothing")] == [
+        *(True, True, False, False)
+    ]
+    made = {"hf": "config.json", "adapter": "adapter_config.json", "gguf": "a.gguf"}
+    for folder, file in made.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / file).write_text("{}")
+        assert is_ordinary(folder)
+    assert is_ordinary("gguf/a.gguf")
+    (tmp_path / "gguf" / "b.gguf").write_text("")
+    assert not is_ordinary("gguf")
+    for ours in ("hamburger.json", "manifest.json"):
+        (tmp_path / "hf" / ours).write_text("{}")
+        assert not is_ordinary("hf")
+        (tmp_path / "hf" / ours).unlink()
+
+
+def test_folder_comes_before_a_base_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    base = write_base(tmp_path / "gemma-3-270m")
+    checkpoint = load_checkpoint("gemma-3-270m")
+    assert checkpoint.model.config.base.vocab_size == 512
+    assert (checkpoint.path, checkpoint.manifest["base"]["kind"]) == (base, "path")
 
 
 def test_answer_prefix_of_an_older_checkpoint_is_ignored(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_toml_text_is_read_back() -> None:
         ("[graft]\nstages = []\nshape = {taps = []}", "at least one"),
         (
             "more_answers = 5",
-            "more_answers: a model that merges nothing has no graft: delete it, or set merge",
+            "more_answers: a model that merges nothing has no graft: delete it, or merge",
         ),
         (
             '[tuning]\nshape = {taps = []}\nstages = [{name = "s", learns = ["base"], epochs = 1, '
