@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hamburger_edge.benchmarks.contender import Program
 from hamburger_edge.benchmarks.requests.our_answers import PLAIN_SINGLE
 from hamburger_edge.benchmarks.speed.our_speed import PLAIN, VERIFY
-from hamburger_edge.benchmarks.speed.speed_plan import full
+from hamburger_edge.benchmarks.speed.speed_plan import full, useful
 from hamburger_edge.benchmarks.speed.speed_plan import programs as runtimes
 from hamburger_edge.bundle.manifest import Manifest
 from hamburger_edge.errors import InputError
@@ -64,7 +64,8 @@ def setting(text: str) -> str:
 def programs(plan: RequestPlan, manifest: Manifest, peers: Mapping[str, Program]) -> dict[str, Program]:
     adapter = "hamburger_edge.benchmarks.requests.our_answers:AnsweringModel"
     answering = {name: peer for name, peer in peers.items() if peer.answers}
-    return {**runtimes(adapter, plan.variants, manifest), **answering}
+    variants = plan.variants if plan.settings else useful(plan.variants, manifest)
+    return {**runtimes(adapter, variants, manifest), **answering}
 
 
 def pairs(names: Sequence[str]) -> list[tuple[str, str]]:

@@ -79,7 +79,13 @@ def programs(adapter: str, variants: tuple[str, ...], manifest: Manifest) -> dic
 
 def all_programs(plan: BenchPlan, manifest: Manifest, peers: Mapping[str, Program]) -> dict[str, Program]:
     adapter = "hamburger_edge.benchmarks.speed.our_speed:Ours"
-    return {**programs(adapter, plan.variants, manifest), **peers}
+    return {**programs(adapter, useful(plan.variants, manifest), manifest), **peers}
+
+
+def useful(variants: tuple[str, ...], manifest: Manifest) -> tuple[str, ...]:
+    """Return the variants that differ: mode merge of a plain model decodes plainly."""
+    merging = () if manifest.model.has_graft else ("merge",)
+    return tuple(variant for variant in variants if not variant.startswith(merging))
 
 
 def full(name: str, variant: str) -> str:

@@ -18,7 +18,9 @@ from hamburger_edge.benchmarks.peers.llama_grammar import with_layout
 from hamburger_edge.benchmarks.requests import request_report as request_report
 from hamburger_edge.benchmarks.requests.prompts import BenchmarkPrompt, read_prompts, requests
 from hamburger_edge.benchmarks.requests.request_bench import RequestBench
-from hamburger_edge.benchmarks.requests.request_plan import RequestPlan, pairs, setting
+from hamburger_edge.benchmarks.requests.request_plan import RequestPlan, pairs, programs, setting
+from hamburger_edge.benchmarks.speed.speed_plan import BenchPlan, all_programs
+from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import HamburgerError, InputError
@@ -202,3 +204,14 @@ def test_commands_of_the_speed_table_chose_no_setting() -> None:
     order = random.Random(0).sample(held_out, len(held_out))
     drawn = [order[number].turns[-1].prompt for number in range(300, len(order)) if number % CHOOSING]
     assert [*lines(ROOT / "hamburger_edge/benchmarks/requests/held_out/voice-commands.jsonl")] == drawn[:40]
+
+
+@pytest.mark.parametrize(("model", "merges"), [("tiny", True), ("voice-commands", False)])
+def test_plain_model_is_not_measured_in_mode_merge(model: str, merges: bool) -> None:
+    manifest = load_manifest(ZOO / model / "assembly")
+    for adapter in (all_programs(BenchPlan(), manifest, {}), programs(RequestPlan(), manifest, {})):
+        variants = adapter["onnx"].variants
+        assert variants[0] == "plain"
+        assert any(variant.startswith("merge") for variant in variants) is merges
+    asked = programs(RequestPlan(settings=("merge-0.8",)), manifest, {})
+    assert asked["onnx"].variants == ("merge-0.8",)
