@@ -142,10 +142,12 @@ def trace_graphs(
 ) -> None:
     """Write each graph's file, and its weights into the file that all graphs share."""
     attention = PortableAttention if plan.portable else FusedAttention
-    for name in (name for name in GRAPHS if name in plan.ios):
+    for name, graph in GRAPHS.items():
+        if name not in plan.ios:
+            continue
         progress(f"tracing {name}", 0, 0)
         scales = quantized.ranges.cache if name == "base" else None
-        module = GRAPHS[name](quantized.model, quantized.vocabulary, plan.ios[name], attention, scales)
+        module = graph(quantized.model, quantized.vocabulary, plan.ios[name], attention, scales)
         traced = trace(module, PORTABLE_OPSET if plan.portable else OPSET)
         pack_nibbles(traced)
         weights.take(traced)

@@ -172,8 +172,7 @@ class ModelSpec:
         return self.max_group_tokens > 1
 
     @property
-    def graphs(self) -> tuple[str, ...]:
-        """Names of the ONNX graphs."""
+    def graph_names(self) -> tuple[str, ...]:
         return ("embedder", "base", "micro_decoder") if self.has_graft else ("embedder", "base")
 
     @property

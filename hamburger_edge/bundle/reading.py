@@ -177,7 +177,7 @@ def _check_graphs(manifest: Manifest) -> None:
     portable = flavor == "portable"
     _require(portable == (length > 0), f"{flavor} graphs with a cache_slots of {length}")
     layouts = {"base": manifest.kv, "micro_decoder": manifest.kv.micro(manifest.model.micro_layers)}
-    for name in manifest.model.graphs:
+    for name in manifest.model.graph_names:
         graph, (inputs, outputs) = manifest.graph(name), _BOUND[name]
         if layout := layouts.get(name):
             parts = [f"{part}.{layer}" for layer in range(layout.layers) for part in ("key", "value")]
@@ -223,7 +223,7 @@ def _check_names(manifest: Manifest) -> None:
         _require(graph.file.endswith(".onnx"), f"graph {graph.file!r} is no .onnx file")
     names = [graph.name for graph in manifest.graphs]
     _require(len(set(names)) == len(names), "a graph is listed twice")
-    graphs = manifest.model.graphs
+    graphs = manifest.model.graph_names
     _require(not names or {*names} == {*graphs}, f"graphs must be {', '.join(graphs)}, got {names}")
     for graph in manifest.graphs:
         for tensor in (*graph.inputs, *graph.outputs):

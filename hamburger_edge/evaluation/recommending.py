@@ -113,8 +113,7 @@ def find_recommendation(
     others = [request for number, request in enumerate(requests) if number % CHOOSING]
     one, other = (None, None) if kept is None else kept_files(kept)
     ask = partial(evaluate, model, judge=judge, max_tokens=max_tokens, progress=progress)
-    first = plan.settings(merges=model.info.max_group_tokens > 1)
-    every = ask(requests[::CHOOSING], settings=first, kept=one)
+    every = ask(requests[::CHOOSING], settings=plan.settings(merges=model.info.has_graft), kept=one)
     settings = [PLAIN, *(row.setting for row in choose(every, plan.points))]
     confirmed = ask(others or requests, settings=settings, kept=other)
     return Recommendation(every, confirmed, plan.points)

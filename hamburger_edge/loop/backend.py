@@ -58,6 +58,10 @@ class ModelInfo:
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps, in units of a base call
     machine_costs: Costs | None = None  # the same, measured here; only where they change no answer
 
+    @property
+    def has_graft(self) -> bool:
+        return self.max_group_tokens > 1
+
 
 class Readout(NamedTuple):
     """The base's outputs, one row per output index."""

@@ -51,7 +51,7 @@ def time_calls(
             begin = perf_counter()
             readout = backend.macro([(token,)] * count, range(count), range(count))
             times.append(perf_counter() - begin)
-            if backend.info.max_group_tokens == 1:
+            if not backend.info.has_graft:
                 continue
             backend.micro_begin(readout.features[0])
             begin = perf_counter()

@@ -120,7 +120,7 @@ def _open_trainings(recipe: TuneRecipe, task: Task, data: DistilledData, run: Tu
         if recipe.reading is not None:
             return []
         more = continuing_recipe(recipe.start, data)
-        return [replace(_placed(recipe, more, run, EXAMPLES, PROBE), start=recipe.start)]
+        return [_placed(recipe, more, run, EXAMPLES, PROBE)]
     trainings, tuning = list[Recipe](), recipe.tuning
     if recipe.tune_base and tuning is None:
         start, tuning = _chosen_tuning(recipe, task, data)
@@ -157,7 +157,7 @@ def keep_base(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun)
     checkpoint = run.work / CHECKPOINT
     base, reference = find_base(recipe.base)
     template = task.dataset.encoder.template.to_json()
-    origin = {"base": base.sha256, "template": template}
+    origin = {"base": reference["sha256"], "template": template}
     manifest = checkpoint / MANIFEST
     if missing := not manifest.exists() or read_manifest(manifest).provenance != origin:
         save_checkpoint(

@@ -77,14 +77,13 @@ def _learn(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) ->
     """Train the base, if the model merges a graft on it and both together; or only continue a model."""
     if recipe.keep_graft:
         return [learn_more(recipe, task, data, run)]
-    if not recipe.tune_base and not recipe.merges:
-        return [keep_base(recipe, task, data, run)]
+    if not recipe.merges:
+        make = learn_base if recipe.tune_base else keep_base
+        return [make(recipe, task, data, run)]
     trainings = list[Learned]()
     if recipe.tune_base:
         trainings.append(learn_base(recipe, task, data, run))
         recipe = trainings[-1].recipe
-    if not recipe.merges:
-        return trainings
     scored = score_examples(recipe, task, data, run)
     recipe, graft_data = scored.recipe, scored.data
     if recipe.more_answers:

@@ -84,10 +84,8 @@ class TuneRun:
 
 def steps_from(step: str, recipe: TuneRecipe) -> list[str]:
     """Return this step and the steps after it."""
-    if recipe.keep_graft:
+    if recipe.keep_graft or not recipe.merges:
         return [step]
-    if not recipe.merges:
-        return ["tuning"]
     answering, reading = ["answering"] * bool(recipe.more_answers), ["reading"] * bool(recipe.read)
     steps = ["tuning", "scoring", *answering, "graft", *reading]
     return steps[steps.index(step) :]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -128,7 +129,7 @@ class Hamburger(nn.Module):
                 for part, table in zip(("cos", "sin"), pair, strict=True):
                     self.register_buffer(f"{name}{kind}_{part}", table, persistent=False)
 
-    @property
+    @cached_property  # each micro step reads it
     def micro_config(self) -> BaseConfig:
         return micro_base_config(self.config)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,13 +17,6 @@ PARTS = "assembly"  # folder with the files that make a bundle without PyTorch
 LIGHTNING = ".ckpt"  # suffix of the paper authors' checkpoints, which are files
 # of older versions: the draft index stores how answers begin, and a model that merges nothing has no graft
 _FORMER_FIELDS = {"answer_prefix", "merges"}
-_PLAIN = {
-    "taps": [],
-    "max_group_tokens": 1,
-    "micro_layers": 0,
-    "merger_heads": 1,
-    "position_rule": "slot",
-}
 
 
 @dataclass(frozen=True)
@@ -75,12 +68,13 @@ def read_manifest(path: Path) -> CheckpointManifest:
         raise CheckpointError(
             f"{path}: format {data.get('format')!r}, this version reads {FORMAT}: upgrade hamburger-edge"
         )
+    only_drafts = isinstance(data, dict) and data.get("merges") is False  # the graft of an older version
     if isinstance(data, dict):
-        if data.get("merges") is False and isinstance(data.get("config"), dict):  # its graft only drafted
-            kept = {name: value for name, value in data["config"].items() if name in ("base", "eos_ids")}
-            data["config"] = {**kept, **_PLAIN}
         data = {name: value for name, value in data.items() if name not in _FORMER_FIELDS}
     manifest: CheckpointManifest = from_mapping(CheckpointManifest, data, str(path))
+    if only_drafts:
+        plain = HamburgerConfig.plain(manifest.config.base, manifest.config.eos_ids)
+        manifest = replace(manifest, config=plain)
     needed = {"fetch": manifest.base.name, "path": manifest.base.path}.get(manifest.base.kind, "")
     if needed is None:
         raise CheckpointError(f"{path}: base of kind {manifest.base.kind!r} has no name or path")

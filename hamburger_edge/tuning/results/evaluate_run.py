@@ -120,8 +120,7 @@ def _not_in_prompt(task: Task, judge: RecordingJudge) -> int | None:
 
 def _requests_in_time(tuned: Tuned, run: TuneRun, model: Model) -> list[Request]:
     """Return as many requests as the budget has time for, at least FEWEST_PROMPTS."""
-    task, merges = tuned.task, model.info.max_group_tokens > 1
-    settings = tuned.recipe.evaluation.settings(merges=merges)
+    task, settings = tuned.task, tuned.recipe.evaluation.settings(merges=model.info.has_graft)
     requests, budget = task.requests, run.budget
     if budget is None or len(requests) <= FEWEST_PROMPTS:
         return requests

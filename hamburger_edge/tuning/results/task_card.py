@@ -27,7 +27,8 @@ def task_card(name: str, tuned: Tuned, outcome: Outcome, texts: str, curves_capt
     licences = {part: manifest.license.get(part) or UNKNOWN for part in parts}
     update = ""
     if "graft" in licences:
-        update = f"""| {"graft and " * manifest.config.has_graft}update of the base | {licences["graft"]} |
+        part = "graft and update of the base" if manifest.config.has_graft else "update of the base"
+        update = f"""| {part} | {licences["graft"]} |
 
 The update was trained on the examples above: their licence may restrict its use, too.
 """
