@@ -62,7 +62,9 @@ def export_checkpoint(
     from hamburger_edge.models.checkpoints.ordinary import is_ordinary
 
     if isinstance(checkpoint, str | Path) and not (is_lightning(checkpoint) or is_ordinary(checkpoint)):
-        checkpoint = resolve(checkpoint)
+        checkpoint = resolve(
+            checkpoint, "name the folder of a checkpoint or of an ordinary model, or a GGUF file"
+        )
     named: dict[str, Any] = {
         "formats": formats,
         "flavor": flavor,

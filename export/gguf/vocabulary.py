@@ -1,4 +1,4 @@
-"""A tokenizer.json and a chat template as llama.cpp's `tokenizer.*` keys.
+"""A tokenizer.json as llama.cpp's `tokenizer.*` keys.
 
 This program reads tokenizer.json. The keys are for other llama.cpp programs, which run base.gguf as an
 ordinary model.
@@ -10,12 +10,10 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from tokenizers import Tokenizer, models
 
-from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import HamburgerWarning
 from hamburger_edge.export.gguf.tensors import GGUFBuilder
 from hamburger_edge.models.bases.formats.gguf_tokenizer import pre_tokenizer_named
@@ -97,36 +95,3 @@ def _recognise(path: Path, vocabulary: dict[str, int], merges: list[str], descri
         stacklevel=2,
     )
     return "gpt-2"
-
-
-_JINJA = Template(
-    """\
-{%- if messages[0]['role'] == 'system' -%}
-{%- set system = messages[0]['content'] -%}{%- set turns = messages[1:] -%}
-{%- else -%}
-{%- set system = $default_system -%}{%- set turns = messages -%}
-{%- endif -%}
-{%- set system = $before_system + system$trimmed + $after_system if system else '' -%}
-{{- $prefix -}}
-{%- if not $system_in_user -%}{{- system -}}{%- endif -%}
-{%- for message in turns -%}
-{%- if message['role'] == 'user' -%}
-{{- $before_user -}}
-{%- if $system_in_user and loop.first -%}{{- system -}}{%- endif -%}
-{{- message['content']$trimmed -}}{{- $after_user -}}
-{%- else -%}
-{{- $before_answer -}}{{- message['content'] -}}{{- $after_answer -}}
-{%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- $before_answer -}}{%- endif -%}
-"""
-)
-
-
-def jinja(template: ChatTemplate) -> str:
-    """Write the chat template as a Jinja program, for other programs."""
-    fields = {
-        name: json.dumps(value or "", ensure_ascii=False) for name, value in template.to_json().items()
-    }  # as Jinja's strings
-    fields["system_in_user"] = json.dumps(template.system_in_user)
-    return _JINJA.substitute(fields, trimmed=" | trim" if template.trim else "")

@@ -30,10 +30,11 @@ import torch
 from torch import Tensor
 
 from hamburger_edge.bundle.manifest import GGUFEntry, GGUFPart, PrecisionPlan
+from hamburger_edge.chat.jinja import jinja_of
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.gguf.tensors import FILE_TYPES, GGUFBuilder, sections
-from hamburger_edge.export.gguf.vocabulary import add_vocabulary, jinja
+from hamburger_edge.export.gguf.vocabulary import add_vocabulary
 from hamburger_edge.export.quantization.covariances import Covariances, covariances_by_stage, stage_paths
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.llama import inverse_frequencies
@@ -140,7 +141,7 @@ def _base(
         part.key("hamburger.draft_vocab", model.draft_vocab.tolist())
     add_vocabulary(part, checkpoint.tokenizer, config.base.vocab_size, config.eos_ids)
     if checkpoint.chat_template is not None:
-        part.key("tokenizer.chat_template", jinja(ChatTemplate.from_json(checkpoint.chat_template)))
+        part.key("tokenizer.chat_template", jinja_of(ChatTemplate.from_json(checkpoint.chat_template)))
     part.tensor("token_embd.weight", model.base.embed_tokens.weight, plan.head)
     part.tensor("output_norm.weight", model.base.norm.weight)
     if model.base.lm_head is not None:

@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.chat.jinja import jinja_of
 from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.integrations.configuration import bundle_folder, checkpoint_folder
-from hamburger_edge.integrations.jinja_markup import jinja_of
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
 
 

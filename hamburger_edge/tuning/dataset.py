@@ -199,14 +199,14 @@ class Dataset:
             if case.prompt not in prompts:
                 system = own[number % len(own)].system
                 example = Example((Turn(case.prompt, case.expected),), system)
-                sides[side(self.encoder.question(example), share)].append(example)
+                sides[side(self.encoder.encode(example).question, share)].append(example)
         learned = tuple(example for example in sides["train"] if example.answer)
         unlearned = [example for example in sides["train"] if not example.answer]
         calibrating, judging = (*sides["calibration"], *unlearned), sides["held_out"]
         return OffTopic(learned, tuple(map(self._request, calibrating)), tuple(map(self._request, judging)))
 
     def _is_held_out(self, example: Example) -> bool:
-        return side(self.encoder.question(example), self.recipe.share) != "train"
+        return side(self.encoder.encode(example).question, self.recipe.share) != "train"
 
     def _is_judged(self, example: Example) -> bool:
         return example.turns[0].prompt in self._judged_prompts

@@ -29,6 +29,7 @@ from hamburger_edge.drafts.draft_index import (
 from hamburger_edge.drafts.drafting import MOST, Drafter
 from hamburger_edge.models.checkpoints.facts import check_checkpoint, put_file
 from hamburger_edge.models.distillation.conversations import ANSWER
+from hamburger_edge.models.distillation.written import question_of
 from hamburger_edge.models.training.data.batches import split_questions
 from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.tuning.data.encoding import Encoder
@@ -176,8 +177,7 @@ def index_examples(
 
 def question_and_answer(ids: npt.NDArray[Any], roles: npt.NDArray[Any]) -> tuple[list[int], list[int]]:
     """Return the tokens before a conversation's first answer, and those of its answers."""
-    answer = roles == ANSWER
-    return ids[: answer.argmax() if answer.any() else 0].tolist(), ids[answer].tolist()
+    return question_of(ids, roles).tolist(), ids[roles == ANSWER].tolist()
 
 
 def _bucket(entry: Entry) -> int:

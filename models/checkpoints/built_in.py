@@ -15,6 +15,7 @@ from hamburger_edge.models.checkpoints.manifest import MANIFEST, is_lightning
 
 NAMES = ("home-commands", "proofread", "smollm2-135m", "tiny", "voice-commands")
 _LISTED = ", ".join(NAMES)
+CHECKPOINT = "name the folder of a checkpoint"
 
 
 def _zoo() -> Path:
@@ -49,7 +50,7 @@ def nearest_name(name: str) -> str | None:
 def find_folder(
     source: str | Path,
     error: type[HamburgerError] = CheckpointError,
-    remedy: str = "name the folder of a checkpoint",
+    remedy: str = CHECKPOINT,
 ) -> Path:
     """Return the folder `source`, else that of the built-in checkpoint of this name, else raise `error`.
 
@@ -69,9 +70,9 @@ def find_folder(
     raise error(f"{folder}: no such folder, and no built-in model of that name ({_LISTED}): {remedy}")
 
 
-def resolve(source: str | Path) -> Path:
+def resolve(source: str | Path, remedy: str = CHECKPOINT) -> Path:
     """Return the folder of a checkpoint: a path, or a built-in name."""
-    folder = find_folder(source)
+    folder = find_folder(source, remedy=remedy)
     if not (folder / MANIFEST).exists():
-        raise CheckpointError(f"{folder}: holds no {MANIFEST}: not a HAMburger checkpoint")
+        raise CheckpointError(f"{folder}: holds no {MANIFEST}, not a HAMburger checkpoint: {remedy}")
     return folder

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import save_file
 
 from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
@@ -23,14 +23,19 @@ class WrittenConversation:
     ids: list[int] = field(default_factory=list)
     roles: list[int] = field(default_factory=list)
 
-    def add(self, tokens: Iterable[int], *, learned: bool = False) -> None:
+    def add(self, tokens: Iterable[int], role: int = TEMPLATE) -> None:
         self.ids.extend(tokens)
-        self.roles.extend([ANSWER if learned else TEMPLATE] * (len(self.ids) - len(self.roles)))
+        self.roles.extend([role] * (len(self.ids) - len(self.roles)))
 
     @property
-    def question(self) -> list[int]:
-        """The tokens before the first answer."""
-        return self.ids[: self.roles.index(ANSWER)] if ANSWER in self.roles else []
+    def question(self) -> NDArray[np.int32]:
+        return question_of(np.array(self.ids, np.int32), np.array(self.roles, np.uint8))
+
+
+def question_of(ids: NDArray[np.int32], roles: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """Return the tokens before a conversation's first answer."""
+    answers = np.flatnonzero(roles == ANSWER)
+    return ids[: answers[0] if len(answers) else 0]
 
 
 def write_conversations(

@@ -66,6 +66,7 @@ class Encoder:
 
     def encode(self, example: Example) -> WrittenConversation:
         """Encode an example turn by turn. Answers and their end tokens are learned."""
+        from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE
         from hamburger_edge.models.distillation.written import WrittenConversation
 
         written = WrittenConversation()
@@ -76,7 +77,8 @@ class Encoder:
             else:
                 ids = self._ids(self.template.first_turn(turn.prompt, example.system or ""))
             written.add(ids)
-            written.add([*self._ids([(turn.answer, False)]), self.end], learned=turn.learned)
+            answer = [*self._ids([(turn.answer, False)]), self.end]
+            written.add(answer, ANSWER if turn.learned else TEMPLATE)
         return written
 
     def question(self, example: Example) -> list[int]:

@@ -26,6 +26,7 @@ from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.distillation.data_manifest import Shard, read_data_manifest
 from hamburger_edge.models.distillation.shard_files import ARRAYS, read_shard
 from hamburger_edge.models.distillation.storage import Folder
+from hamburger_edge.models.distillation.written import question_of
 from hamburger_edge.models.training.data.segmentation import (
     EntropyRule,
     cut_at_random,
@@ -142,10 +143,8 @@ class DistilledData:
         return split_questions(map(self._question, range(len(self))), held_out)
 
     def _question(self, number: int) -> npt.NDArray[np.int32]:
-        """Return the tokens before a conversation's first answer."""
-        start, stop = self.starts[number : number + 2]
-        answer = np.flatnonzero(self.roles[start:stop] == ANSWER)
-        return self.ids[start : start + (answer[0] if len(answer) else 0)]
+        span = slice(*self.starts[number : number + 2])
+        return question_of(self.ids[span], self.roles[span])
 
     def frequent_tokens(self, size: int, conversations: Iterable[int]) -> npt.NDArray[np.int64]:
         """Return the `size` most frequent tokens of these answers and of the base's choices there, sorted

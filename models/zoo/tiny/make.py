@@ -28,7 +28,7 @@ from hamburger_edge.models.architecture.llama import Base
 from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.rows import RowPrecision
 from hamburger_edge.models.checkpoints.saving import check_target, save_checkpoint
-from hamburger_edge.models.distillation.conversations import DistillSettings, TurnTokens
+from hamburger_edge.models.distillation.conversations import ANSWER, TEMPLATE, DistillSettings, TurnTokens
 from hamburger_edge.models.distillation.distill import distill
 from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
 from hamburger_edge.models.training.curves import plot
@@ -185,9 +185,9 @@ def write_corpus(
         one = WrittenConversation()
         for number, (question, answer) in enumerate(talk):
             one.add(turns.answer_to_user if number else turns.prefix)
-            one.add([*tokenizer.encode(question).ids, turns.end], learned=number > 0)
+            one.add([*tokenizer.encode(question).ids, turns.end], ANSWER if number else TEMPLATE)
             one.add(turns.user_to_answer)
-            one.add([*tokenizer.encode(answer).ids, turns.end], learned=True)
+            one.add([*tokenizer.encode(answer).ids, turns.end], ANSWER)
         return one
 
     write_conversations(folder, "corpus", map(written, talks), {"base": "corpus"})

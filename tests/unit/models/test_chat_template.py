@@ -14,10 +14,9 @@ from helpers.toys.toy_models import toy_model
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from safetensors.torch import save_file
 
+from hamburger_edge.chat.jinja import jinja_of
 from hamburger_edge.chat.template import KINDS, MARKUP_FILE, ChatTemplate
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.export.gguf.vocabulary import jinja as jinja_of_gguf
-from hamburger_edge.integrations.jinja_markup import jinja_of
 from hamburger_edge.models.bases.chat_template import JinjaTemplate
 from hamburger_edge.models.bases.loading import load_base
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
@@ -73,12 +72,11 @@ def ours(template: ChatTemplate, turns: list[str], system: str | None, said: str
 @pytest.mark.parametrize("system", [None, "Be kind."])
 @pytest.mark.parametrize("name", KNOWN)
 def test_rendered_turns_equal_the_template(name: str, system: str | None) -> None:
-    """So is that of the templates which we write for other programs."""
+    """So is that of the template which we write for other programs."""
     template = read(name)
     for length in (1, 3, 5):
         turns, messages = TURNS[:length], messages_of(TURNS[:length], system)
-        for write in (jinja_of, jinja_of_gguf):
-            assert rendered(write(template), name, messages) == ours(template, turns, system)
+        assert rendered(jinja_of(template), name, messages) == ours(template, turns, system)
         if system is not None and name in WITHOUT_SYSTEM:
             continue
         theirs = rendered(TEMPLATES[name], name, messages)

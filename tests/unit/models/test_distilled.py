@@ -151,7 +151,7 @@ def test_given_answers_get_the_scores_of_their_base(tmp_path: Path, rows: int) -
     for start, stop in zip(distilled.starts[:-1], distilled.starts[1:], strict=True):
         one = WrittenConversation()
         for token, role in zip(distilled.ids[start:stop], distilled.roles[start:stop], strict=True):
-            one.add([int(token)], learned=role == ANSWER)
+            one.add([int(token)], ANSWER if role == ANSWER else TEMPLATE)
         conversations.append(one)
     write_conversations(tmp_path / "written", "given", conversations, {"base": "toy"})
     written = DistilledData.load(tmp_path / "written")

@@ -93,7 +93,7 @@ def test_off_topic_sentences_train_only_if_the_task_has_an_answer_for_them(
     assert [example.answer for example in found.learned] == [answer] * len(found.learned)
     assert (len(found.learned) > 300) == bool(answer)
     assert all(
-        side(data.encoder.question(example), data.recipe.share) == "train" for example in found.learned
+        side(data.encoder.encode(example).question, data.recipe.share) == "train" for example in found.learned
     )
     assert 20 <= len(found.judging) <= 60
     uses = [{example.turns[0].prompt for example in found.learned}]
