@@ -78,7 +78,15 @@ FOLDERS: dict[str, tuple[float, set[str]]] = {
     "tiny": (6e6, {"recipe.toml", "corpus.py", "make.py"}),
     "voice-commands": (
         25e6,
-        {"recipe.toml", "more.toml", "last.toml", "examples.jsonl.gz", "by-hand.jsonl.gz", "schema.json"},
+        {
+            "recipe.toml",
+            "more.toml",
+            "last.toml",
+            "again.toml",
+            "examples.jsonl.gz",
+            "by-hand.jsonl.gz",
+            "schema.json",
+        },
     ),
 }
 
