@@ -25,7 +25,7 @@ from hamburger_edge.export.graphs.portable import OPSET as PORTABLE_OPSET
 from hamburger_edge.export.graphs.portable import PortableAttention, pack_nibbles
 from hamburger_edge.export.graphs.signatures import GraphIO, graph_ios
 from hamburger_edge.export.graphs.tracing import OPSET, trace
-from hamburger_edge.export.graphs.weight_file import WeightFile
+from hamburger_edge.export.graphs.weight_file import WeightFile, bytes_of
 from hamburger_edge.export.options import ExportOptions, cache_slots_of
 from hamburger_edge.export.precision_plan import apply_plan, fit_plan, make_plan, needs_covariance
 from hamburger_edge.export.quantization.activation_ranges import (
@@ -34,6 +34,7 @@ from hamburger_edge.export.quantization.activation_ranges import (
     read_other_text,
 )
 from hamburger_edge.export.quantization.cache_ranges import CacheRanges
+from hamburger_edge.export.quantization.column_forms import TiedForm
 from hamburger_edge.export.quantization.covariances import covariances_by_stage
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint
@@ -142,6 +143,10 @@ def trace_graphs(
 ) -> None:
     """Write each graph's file, and its weights into the file that all graphs share."""
     attention = PortableAttention if plan.portable else FusedAttention
+    for form in quantized.vocabulary.modules():
+        if isinstance(form, TiedForm):
+            for whole, parts in form.wholes:
+                weights.place_parts(bytes_of(whole), [part.nbytes for part in parts])
     for name, graph in GRAPHS.items():
         if name not in plan.ios:
             continue

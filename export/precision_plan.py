@@ -19,7 +19,7 @@ from hamburger_edge.export.graphs.portable import PortableBlockForm
 from hamburger_edge.export.options import FAST
 from hamburger_edge.export.quantization.activation_ranges import ActivationRanges
 from hamburger_edge.export.quantization.block_quantizer import quantize
-from hamburger_edge.export.quantization.column_forms import ColumnForm, InputScale, TableForm
+from hamburger_edge.export.quantization.column_forms import ColumnForm, InputScale, TableForm, TiedForm
 from hamburger_edge.export.quantization.covariances import Covariances, stage_paths
 from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.export.quantization.input_covariance import InputCovariance
@@ -181,11 +181,12 @@ class Former:
         name, count = (TABLE if self.tied else HEAD_WEIGHT), self.draft_vocab
         scale = self._input_scale(HEAD)
         if rows is None:
-            return ColumnForm.of(weight, WeightOrigin(name), scale)
-        draft_vocab = ColumnForm.of(weight[rows[:count]], WeightOrigin(name, "draft_vocab"), scale)
-        return draft_vocab.followed_by(
-            ColumnForm.of(weight[rows[count:]], WeightOrigin(name, "others"), scale)
-        )
+            head = ColumnForm.of(weight, WeightOrigin(name), scale)
+        else:
+            draft_vocab = ColumnForm.of(weight[rows[:count]], WeightOrigin(name, "draft_vocab"), scale)
+            others = ColumnForm.of(weight[rows[count:]], WeightOrigin(name, "others"), scale)
+            head = draft_vocab.followed_by(others)
+        return TiedForm(head) if self.tied else head
 
     def _form(
         self,

@@ -181,7 +181,7 @@ def _arrays(job: Product | TokenTable, weights: Weights) -> Iterator[tuple[int, 
     start = 0
     for tile in job.tiles:
         columns = slice(start, start + tile.width)
-        yield tile.values, values[:, columns]
+        yield tile.values, values[:, columns].T if job.in_rows else values[:, columns]
         if tile.scales is not None:
             yield tile.scales, scales[columns]
         start += tile.width

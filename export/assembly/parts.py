@@ -22,8 +22,8 @@ from hamburger_edge.export.assembly.recipe import (
     Tile,
     TokenTable,
 )
-from hamburger_edge.export.graphs.weight_file import WeightFile
-from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm
+from hamburger_edge.export.graphs.weight_file import WeightFile, bytes_of
+from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm, TiedForm
 from hamburger_edge.export.quantization.folds import Folds
 from hamburger_edge.models.architecture.hamburger import Hamburger
 from hamburger_edge.models.checkpoints.manifest import PARTS
@@ -37,19 +37,24 @@ def recipe_of(
     lengths: dict[int, int] = {}  # offset -> bytes of tensors with a source
 
     def place(tensor: Tensor) -> int | None:
-        data = tensor.detach().contiguous().numpy().data.cast("B")
+        data = bytes_of(tensor)
         offset = weights.find(data)
         if offset is not None:
             lengths[offset] = max(lengths.get(offset, 0), len(data))
         return offset
 
     products, tables, plain = [], [], []
+    known: set[Tile] = set()  # of a head that another one begins with
     for form in forms:
         if isinstance(form, ColumnForm):
-            places = [(values.shape[1], place(values), place(scales)) for values, scales in form.tiles]
+            places = [(len(scales), place(values), place(scales)) for values, scales in form.stored]
             tiles = tuple(Tile(n, values, scales) for n, values, scales in places if values is not None)
-            if len(tiles) == form.count:
-                products.append(Product(form.origins, tiles))
+            if len(tiles) == form.count and not known.issuperset(tiles):
+                known.update(tiles)
+                products.append(Product(form.origins, tiles, form.in_rows))
+                if isinstance(form, TiedForm):
+                    for whole, _ in form.wholes:
+                        place(whole)
         elif isinstance(form, TableForm):
             offsets = place(form.values), place(form.scales)
             if offsets[0] is not None and offsets[1] is not None:

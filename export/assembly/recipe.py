@@ -28,6 +28,7 @@ class Product:
 
     origins: tuple[WeightOrigin, ...]
     tiles: tuple[Tile, ...]
+    in_rows: bool = False  # tiles [n, K] instead of [K, n]
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def trace(graph: Graph, opset: int = OPSET) -> ir.Model:
             verbose=False,
         )
         assert program is not None
-        optimize_ir(program.model, should_fold=lambda node: False if node.op_type in STORED_FORMS else None)
+        optimize_ir(program.model, should_fold=_should_fold)
         ClearMetadataAndDocStringPass()(program.model)  # stack traces with this machine's paths
         for value in program.model.graph.initializers.values():
             value.metadata_props.clear()  # unused, and a quarter of the file
@@ -44,6 +44,14 @@ def trace(graph: Graph, opset: int = OPSET) -> ir.Model:
     _move_into_branches(program.model)
     io.name_axes(program.model)
     return program.model
+
+
+def _should_fold(node: ir.Node) -> bool | None:
+    """False: it stays a node, which ONNX Runtime folds while loading. None: as the optimizer likes."""
+    if node.op_type == "Transpose":  # of a head that shares its bytes with the embeddings
+        weight = node.inputs[0]
+        return False if weight is not None and weight.dtype == ir.DataType.INT8 else None
+    return False if node.op_type in STORED_FORMS else None
 
 
 def _captured(graph: Graph, *, decomposed: bool) -> torch.export.ExportedProgram:

@@ -6,11 +6,13 @@ gets that tensor's offset.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import onnx_ir as ir
+from torch import Tensor
 
 ALIGNMENT = 64
 AT_ONCE = 1 << 24  # bytes that are compared
@@ -31,8 +33,18 @@ class WeightFile:
         self.file.write(b"\0" * (-self.file.tell() % ALIGNMENT))
         offset = self.file.tell()
         self.file.write(data)
-        self.known.setdefault(bytes(data[:64]), []).append((offset, len(data)))
+        self._remember(offset, data)
         return offset
+
+    def place_parts(self, whole: memoryview, lengths: Sequence[int]) -> None:
+        """Write a tensor made of others of these lengths, one behind the other: each can be found."""
+        offset, start = self.place(whole), 0
+        for length in lengths:
+            self._remember(offset + start, whole[start : start + length])
+            start += length
+
+    def _remember(self, offset: int, data: memoryview) -> None:
+        self.known.setdefault(bytes(data[:64]), []).append((offset, len(data)))
 
     def find(self, data: memoryview) -> int | None:
         """The offset of bytes that are in the file, as a tensor or its beginning."""
@@ -80,6 +92,10 @@ class WeightFile:
 
     def close(self) -> None:
         self.file.close()
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    return tensor.detach().contiguous().numpy().data.cast("B")
 
 
 def _bytes(tensor: ir.TensorProtocol) -> memoryview:

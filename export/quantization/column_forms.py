@@ -1,7 +1,8 @@
 """8-bit weights of fused graphs: int8, one scale an output (`int8_columns.py`).
 
     ColumnForm   linear layers and heads, whose inputs are rounded to 8 bits too
-    TableForm    token embeddings: rows are picked, and multiplied by their scales
+    TiedForm     heads whose columns are the token embeddings, too
+    TableForm    token embeddings of their own: rows are picked, and multiplied by their scales
 
 Each remembers which weights it was made of, so that it can be made again without PyTorch.
 """
@@ -31,6 +32,7 @@ from hamburger_edge.export.quantization.weight_forms import Form, symbolic
 # The base reads a token alone or with others, and must give it the same scores. So "call" is for graphs whose
 # calls always hold the same rows.
 InputScale = float | Literal["row", "call"]
+Tile = tuple[Tensor, Tensor]  # values int8 [K, n], scales float32 [n]
 STEPS = 127  # of the rounded inputs, up and down from `zero`
 
 
@@ -42,15 +44,19 @@ class ColumnForm(Form):
     zero: Tensor  # uint8, the rounded input that stands for 0
 
     def __init__(
-        self, tiles: Sequence[tuple[Tensor, Tensor]], origins: tuple[WeightOrigin, ...], inputs: InputScale
+        self,
+        tiles: Sequence[Tile],
+        origins: tuple[WeightOrigin, ...],
+        inputs: InputScale,
+        *,
+        in_rows: bool = False,  # stored as [n, K]: ONNX Runtime transposes each tile once, while loading
     ):
-        """Tiles of values int8 [K, n] and scales float32 [n]."""
         super().__init__()
-        self.count, self.origins, self.inputs = len(tiles), origins, inputs
+        self.count, self.origins, self.inputs, self.in_rows = len(tiles), origins, inputs, in_rows
         self.register_buffer("unit", torch.tensor((1.0 if isinstance(inputs, str) else inputs) / STEPS))
         self.register_buffer("zero", torch.tensor(STEPS + 1, dtype=torch.uint8))
         for number, (values, scales) in enumerate(tiles):
-            self.register_buffer(f"values_{number}", values)
+            self.register_buffer(f"values_{number}", values.T.contiguous() if in_rows else values)
             self.register_buffer(f"scales_{number}", scales)
         self.shape = sum(len(scales) for _, scales in tiles), len(tiles[0][0])
 
@@ -60,8 +66,12 @@ class ColumnForm(Form):
         return cls(_cut(values, scales), (origin,), inputs)
 
     @property
-    def tiles(self) -> list[tuple[Tensor, Tensor]]:
+    def stored(self) -> list[Tile]:
         return [(getattr(self, f"values_{n}"), getattr(self, f"scales_{n}")) for n in range(self.count)]
+
+    @property
+    def tiles(self) -> list[Tile]:
+        return [(values.t() if self.in_rows else values, scales) for values, scales in self.stored]
 
     def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.inputs == "call":
@@ -82,11 +92,12 @@ class ColumnForm(Form):
         return torch.cat([(values.float() * scales).T for values, scales in self.tiles])
 
     def first(self, count: int) -> Form:
-        chosen: list[tuple[Tensor, Tensor]] = []
+        chosen: list[Tile] = []
         for tile in self.tiles:
             if sum(len(scales) for _, scales in chosen) < count:
                 chosen.append(tile)
-        part = ColumnForm(chosen, self.origins, "call")  # the micro decoder's head, with other inputs
+        # the micro decoder's head, with other inputs
+        part = ColumnForm(chosen, self.origins, "call", in_rows=self.in_rows)
         if part.shape[0] != count:
             raise ValueError(f"{count} columns are no whole tiles")
         return part
@@ -137,10 +148,33 @@ def _integer_product(rounded: Tensor, unit: Tensor, zero: Tensor, values: Tensor
     )
 
 
-def _cut(values: Tensor, scales: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _cut(values: Tensor, scales: Tensor) -> list[Tile]:
     widths = tile_widths(len(scales))
     parts = zip(values.split(widths, dim=1), scales.split(widths), strict=True)
     return [(columns.contiguous(), column_scales.contiguous()) for columns, column_scales in parts]
+
+
+class TiedForm(ColumnForm):
+    """A head that is the token embeddings, too: both read the same bytes."""
+
+    looks_up = True
+    table: Tensor  # int8 [N, K], all tiles as they are stored
+    scales: Tensor  # float32 [N]
+
+    def __init__(self, head: ColumnForm):
+        super().__init__(head.tiles, head.origins, head.inputs, in_rows=True)
+        values, scales = zip(*self.stored, strict=True)
+        self.register_buffer("table", torch.cat(values))
+        self.register_buffer("scales", torch.cat(scales))
+
+    def rows(self, ids: Tensor) -> Tensor:
+        return _rows(self.table, self.scales, ids)
+
+    @property
+    def wholes(self) -> list[tuple[Tensor, list[Tensor]]]:
+        """Tensors, and those of the tiles that they consist of."""
+        values, scales = zip(*self.stored, strict=True)
+        return [(self.table, list(values)), (self.scales, list(scales))]
 
 
 class TableForm(Form):
@@ -155,9 +189,14 @@ class TableForm(Form):
         self.origins, self.shape = (origin,), (weight.shape[0], weight.shape[1])
 
     def rows(self, ids: Tensor) -> Tensor:
-        flat = ids.flatten()
-        picked = self.values.index_select(0, flat).float() * self.scales.index_select(0, flat)[:, None]
-        return picked.reshape(*ids.shape, self.shape[1])
+        return _rows(self.values, self.scales, ids)
 
     def dense(self) -> Tensor:
         return self.values.float() * self.scales[:, None]
+
+
+def _rows(values: Tensor, scales: Tensor, ids: Tensor) -> Tensor:
+    """values int8 [N, K], scales [N], ids [...] -> float32 [..., K]"""
+    flat = ids.flatten()
+    picked = values.index_select(0, flat).float() * scales.index_select(0, flat)[:, None]
+    return picked.reshape(*ids.shape, values.shape[1])

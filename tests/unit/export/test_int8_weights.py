@@ -9,7 +9,7 @@ from helpers.toys.quantizing import weights
 from helpers.toys.toy_models import toy_model
 
 from hamburger_edge.errors import CheckpointError
-from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm
+from hamburger_edge.export.quantization.column_forms import ColumnForm, TableForm, TiedForm
 from hamburger_edge.export.quantization.folds import READERS, Folds, exponents_of
 from hamburger_edge.export.quantization.input_ranges import HEAD, InputRanges
 from hamburger_edge.export.quantization.int8_columns import WeightOrigin, quantize_columns, quantize_table
@@ -53,6 +53,18 @@ def test_stored_forms_equal_the_quantized_weights() -> None:
     ids = torch.tensor([[5, 8999]])
     table = TableForm(weight, WeightOrigin("w"))
     assert torch.equal(table.rows(ids), table.dense()[ids])
+
+
+def test_a_tied_head_looks_up_its_own_columns() -> None:
+    weight = weights(9000, 16)
+    drafts, others = (ColumnForm.of(part, WeightOrigin("w"), 2.0) for part in weight.split([70, 8930]))
+    tied = TiedForm(drafts.followed_by(others))
+    ids = torch.tensor(
+        [[0, 69, 70], [4229, 4230, 8999]]
+    )  # beside the borders of tiles of 70, 4160, 4160, 610
+    assert torch.equal(tied.rows(ids), tied.dense()[ids])
+    assert torch.equal(tied.first(70).dense(), drafts.dense())
+    assert torch.equal(tied.dense()[70:], others.dense())
 
 
 def test_fold_scales_large_channels_without_rounding() -> None:
