@@ -32,7 +32,7 @@ from hamburger_edge.export.quantization.weight_forms import Form, symbolic
 # The base reads a token alone or with others, and must give it the same scores. So "call" is for graphs whose
 # calls always hold the same rows.
 InputScale = float | Literal["row", "call"]
-Tile = tuple[Tensor, Tensor]  # values int8 [K, n], scales float32 [n]
+TileTensors = tuple[Tensor, Tensor]  # values int8 [K, n], scales float32 [n]
 STEPS = 127  # of the rounded inputs, up and down from `zero`
 
 
@@ -45,7 +45,7 @@ class ColumnForm(Form):
 
     def __init__(
         self,
-        tiles: Sequence[Tile],
+        tiles: Sequence[TileTensors],
         origins: tuple[WeightOrigin, ...],
         inputs: InputScale,
         *,
@@ -66,11 +66,11 @@ class ColumnForm(Form):
         return cls(_cut(values, scales), (origin,), inputs)
 
     @property
-    def stored(self) -> list[Tile]:
+    def stored(self) -> list[TileTensors]:
         return [(getattr(self, f"values_{n}"), getattr(self, f"scales_{n}")) for n in range(self.count)]
 
     @property
-    def tiles(self) -> list[Tile]:
+    def tiles(self) -> list[TileTensors]:
         return [(values.t() if self.in_rows else values, scales) for values, scales in self.stored]
 
     def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -92,7 +92,7 @@ class ColumnForm(Form):
         return torch.cat([(values.float() * scales).T for values, scales in self.tiles])
 
     def first(self, count: int) -> Form:
-        chosen: list[Tile] = []
+        chosen: list[TileTensors] = []
         for tile in self.tiles:
             if sum(len(scales) for _, scales in chosen) < count:
                 chosen.append(tile)
@@ -148,7 +148,7 @@ def _integer_product(rounded: Tensor, unit: Tensor, zero: Tensor, values: Tensor
     )
 
 
-def _cut(values: Tensor, scales: Tensor) -> list[Tile]:
+def _cut(values: Tensor, scales: Tensor) -> list[TileTensors]:
     widths = tile_widths(len(scales))
     parts = zip(values.split(widths, dim=1), scales.split(widths), strict=True)
     return [(columns.contiguous(), column_scales.contiguous()) for columns, column_scales in parts]
@@ -166,6 +166,8 @@ class TiedForm(ColumnForm):
         values, scales = zip(*self.stored, strict=True)
         self.register_buffer("table", torch.cat(values))
         self.register_buffer("scales", torch.cat(scales))
+        for number, tokens in enumerate(self.table.split([len(tile) for tile in values])):
+            setattr(self, f"values_{number}", tokens)  # the same memory
 
     def rows(self, ids: Tensor) -> Tensor:
         return _rows(self.table, self.scales, ids)

@@ -59,9 +59,7 @@ def test_a_tied_head_looks_up_its_own_columns() -> None:
     weight = weights(9000, 16)
     drafts, others = (ColumnForm.of(part, WeightOrigin("w"), 2.0) for part in weight.split([70, 8930]))
     tied = TiedForm(drafts.followed_by(others))
-    ids = torch.tensor(
-        [[0, 69, 70], [4229, 4230, 8999]]
-    )  # beside the borders of tiles of 70, 4160, 4160, 610
+    ids = torch.tensor([[0, 69, 70], [4229, 4230, 8999]])  # at the borders of tiles of 70, 4160, 4160, 610
     assert torch.equal(tied.rows(ids), tied.dense()[ids])
     assert torch.equal(tied.first(70).dense(), drafts.dense())
     assert torch.equal(tied.dense()[70:], others.dense())
