@@ -1,11 +1,11 @@
-"""Drafts without a model call: guesses of the draft index, and copies from the prompt (prompt lookup).
+"""Drafts without a model call: guesses of the draft index, and copies from the text (lookup.py).
 
     prompt   will yuo come to the garden today ?
     answer   Will you come           -> copy: to the garden today ?
     answer   {"intent": "            -> index: the key that usually follows
     answer   {"city": "              -> index: a copy begins, usually with the word after "in"
 
-Each guess has a probability. The loop takes the likelier of a guess and a micro token (see step.py).
+Each guess has a probability. The loop takes the likelier of a guess and a micro token (see modes/draft.py).
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hamburger_edge.drafts.copied_words import COPY, START, CopyReader, Reading, Words
-from hamburger_edge.drafts.draft_index import COPY_CHANCES, DraftIndex, Guess, place_keys, run_keys
+from hamburger_edge.drafts.draft_index import USUAL_RATES, DraftIndex, Guess, place_keys, run_keys
+from hamburger_edge.drafts.lookup import Copies, Lookup
 
-LONGEST_MATCH = 5  # upper limit of a match, in tokens
-WEIGHT = 4  # of the measured probabilities, in copied tokens of this answer
 MOST = 24  # tokens drafted after the first
 
 
@@ -32,22 +31,14 @@ class Costs:
 USUAL_COSTS = Costs()
 
 
-@dataclass
-class Copies:
-    """Counts of the copied tokens in one answer's drafts. A cut answer continues with them."""
-
-    tried: int = 0  # number of copied tokens that the base checked
-    kept: int = 0  # number of these that it kept
-    next: int = 0  # index of the prompt's token after the newest one that it kept
-
-
 def worth_of_token(index: DraftIndex | None, costs: Costs) -> float:
-    """Return what a kept token saves, in base calls: the average cost of one. Without an index 1."""
-    return min(1.0, (1 + costs.row * index.rates.rows) / index.rates.tokens) if index else 1.0
+    """Return what a kept token saves, in base calls: the average cost of one."""
+    rates = index.rates if index else USUAL_RATES
+    return min(1.0, (1 + costs.row * rates.rows) / rates.tokens)
 
 
 class Drafter:
-    """Guesses for one answer, from the draft index and from its prompt."""
+    """Guesses for one answer, from the draft index and from its text."""
 
     def __init__(
         self,
@@ -58,38 +49,49 @@ class Drafter:
     ) -> None:
         index = index or None  # an empty one guesses nothing
         self._prompt, self._index = tuple(prompt), index
-        self._chances = index.rates.copies if index else COPY_CHANCES
-        self._behind: dict[int, list[int]] = {}  # token -> indices after its occurrences in the prompt
-        for position, token in enumerate(self._prompt[:-1], 1):
-            self._behind.setdefault(token, []).append(position)
-        self._copies = copies or Copies()
-        self._drafted: list[int] = []  # per token of the draft: its index in the prompt, or -1
+        rates = index.rates if index else USUAL_RATES
+        self._lookup = Lookup(self._prompt, rates.copies, Copies() if copies is None else copies)
+        self._read: list[int] = []  # the answer's tokens that have been read
         if index:
             self._reader = CopyReader(self._prompt, words, index.may_begin)
-            self._read: list[int] = []  # the answer's tokens that have been read
             self._readings = [Reading()]  # before each of them, and after the last
 
     def guess(self, answer: Sequence[int]) -> Guess | None:
         """Return the likeliest next token; `answer` includes the draft so far."""
+        self._follow(answer)
         if self._index is None:
-            return self.copy(answer)
-        reading = self._reading(answer)
+            return self._lookup.guess()
+        reading = self._readings[-1]
         usual = self._usual(reading, self._index)
         if self._reader.expected(reading) is not None:
             return usual
-        copied = self.copy(answer)
+        copied = self._lookup.guess()
         return copied if copied and (usual is None or copied.chance > usual.chance) else usual
 
-    def _reading(self, answer: Sequence[int]) -> Reading:
-        """Return what precedes the next token."""
+    def begin(self) -> None:
+        """Begin a new draft."""
+        self._lookup.begin()
+
+    def add(self, guess: Guess | None = None) -> None:
+        """Record a drafted token: this guess, or a token that was not guessed."""
+        self._lookup.add(guess)
+
+    def settle(self, kept: int) -> None:
+        """Record that the base kept the first `kept` tokens of the draft."""
+        self._lookup.settle(kept)
+
+    def _follow(self, answer: Sequence[int]) -> None:
+        """Read the answer's new tokens, and forget those of a rejected draft."""
         same = min(len(answer), len(self._read))
-        while self._read[:same] != answer[:same]:  # a rejected draft
+        while self._read[:same] != answer[:same]:
             same -= 1
-        del self._read[same:], self._readings[same + 1 :]
-        for token in answer[same:]:
-            self._readings.append(self._reader.read(self._readings[-1], token))
-            self._read.append(token)
-        return self._readings[-1]
+        self._lookup.drop(len(self._read) - same)
+        self._lookup.append(answer[same:])
+        self._read[same:] = answer[same:]
+        if self._index:
+            del self._readings[same + 1 :]
+            for token in answer[same:]:
+                self._readings.append(self._reader.read(self._readings[-1], token))
 
     def _usual(self, reading: Reading, index: DraftIndex) -> Guess | None:
         """Return the likelier of the copied run's next token and the usual token after it."""
@@ -114,44 +116,3 @@ class Drafter:
             if entry and (best is None or entry.chance > best.chance):
                 best = entry._replace(token=word.tokens[0])
         return best and Guess(best.token, begins.chance * best.chance, begins.floor * best.floor)
-
-    def begin(self) -> None:
-        """Begin a new draft."""
-        self._drafted = []
-
-    def add(self, position: int = -1) -> None:
-        """Record a drafted token; `position` is its index in the prompt, -1 if it was not copied."""
-        self._drafted.append(position)
-
-    def settle(self, kept: int) -> None:
-        """Record that the base kept the first `kept` tokens of the draft."""
-        copies = self._copies
-        for number, position in enumerate(self._drafted[: kept + 1]):
-            if position >= 0:
-                copies.tried += 1
-                if number < kept:
-                    copies.kept, copies.next = copies.kept + 1, position + 1
-
-    def copy(self, answer: Sequence[int]) -> Guess | None:
-        """Return the prompt's token after the longest match of the answer's last tokens.
-
-        Among equally long matches, those at or after the last copy come first, then the nearest to it.
-        The probability is `(WEIGHT * measured + kept) / (WEIGHT + tried)`.
-        """
-        after = max([self._copies.next, *(position + 1 for position in self._drafted)])
-        best = max(
-            ((self.match(answer, at), at >= after, -abs(at - after), at) for at in self._places(answer)),
-            default=None,
-        )
-        if best is None:
-            return None
-        length, position = best[0], best[3]
-        chance = (WEIGHT * self._chances[length - 1] + self._copies.kept) / (WEIGHT + self._copies.tried)
-        return Guess(self._prompt[position], chance, place=position)
-
-    def _places(self, answer: Sequence[int]) -> Sequence[int]:
-        return self._behind.get(answer[-1], ()) if answer else ()
-
-    def match(self, answer: Sequence[int], position: int) -> int:
-        limit = min(LONGEST_MATCH, len(answer), position)
-        return next((n for n in range(1, limit) if self._prompt[position - 1 - n] != answer[-1 - n]), limit)

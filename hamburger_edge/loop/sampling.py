@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hamburger_edge.drafts.drafting import Copies
+from hamburger_edge.drafts.lookup import Copies
 from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.loop.scores import Head, Ints, TopToken, nucleus_cut, pick, top_tokens
@@ -252,8 +252,7 @@ class Sampler:
             numbers = state.get("logprobs", [])  # a session of a model without certainty has none
             logprobs = [number_in("sampler logprob", number, -1e6, 1) for number in numbers]
             self.logprobs = logprobs if len(logprobs) == len(answer) else None
-        copies = state.get("copies", {})  # older sessions have none
-        self.copies = Copies(**{name: whole_in(f"copies {name}", n, 0, 2**62) for name, n in copies.items()})
+        self.copies = Copies.from_json(state.get("copies", {}))
         if self._penalised:
             np.add.at(self._counts, answer, 1)
 

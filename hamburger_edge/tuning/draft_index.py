@@ -13,11 +13,10 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.drafts.copied_words import COPY, CopyReader, Reading, Words
 from hamburger_edge.drafts.draft_index import (
-    COPY_CHANCES,
     ENTRY,
     HEADER,
     MOST_BYTES,
-    WORD_CHANCE,
+    USUAL_RATES,
     DraftIndex,
     Guess,
     Rates,
@@ -27,6 +26,7 @@ from hamburger_edge.drafts.draft_index import (
     run_keys,
 )
 from hamburger_edge.drafts.drafting import MOST, Drafter
+from hamburger_edge.drafts.lookup import LONGEST_MATCH
 from hamburger_edge.models.checkpoints.facts import check_checkpoint, put_file
 from hamburger_edge.models.distillation.conversations import ANSWER
 from hamburger_edge.models.distillation.written import question_of
@@ -151,7 +151,7 @@ class _Calibration:
 
     def word_chance(self) -> float:
         prior = 4
-        return (self.in_words[1] + prior * WORD_CHANCE) / (self.in_words[0] + prior)
+        return (self.in_words[1] + prior * USUAL_RATES.word) / (self.in_words[0] + prior)
 
 
 def index_examples(
@@ -187,17 +187,16 @@ def _bucket(entry: Entry) -> int:
 
 def _copy_chances(index: DraftIndex, pairs: Sequence[Pair], words: Words | None) -> list[float]:
     """Return the accuracy of copied tokens by match length, where the index has no better guess."""
-    right, guesses = [0.0] * len(COPY_CHANCES), [0] * len(COPY_CHANCES)
+    right, guesses = [0.0] * LONGEST_MATCH, [0] * LONGEST_MATCH
     for prompt, answer in pairs:
         drafter = Drafter(prompt, index, words)
         for at in range(1, len(answer)):
-            guess, copied = drafter.guess(answer[:at]), drafter.copy(answer[:at])
-            if copied and guess == copied:
-                length = drafter.match(answer[:at], copied.place) - 1
-                right[length] += copied.token == answer[at]
-                guesses[length] += 1
+            guess = drafter.guess(answer[:at])
+            if guess and guess.match:
+                right[guess.match - 1] += guess.token == answer[at]
+                guesses[guess.match - 1] += 1
     prior = 4
-    counted = zip(right, guesses, COPY_CHANCES, strict=True)
+    counted = zip(right, guesses, USUAL_RATES.copies, strict=True)
     return [(good + prior * usual) / (all_ + prior) for good, all_, usual in counted]
 
 
@@ -214,7 +213,7 @@ def _pace(index: DraftIndex, pairs: Sequence[Pair], words: Words | None) -> tupl
                 if stands < DRAFTED:
                     break
                 drafted.append(guess.token)
-                drafter.add(guess.place)
+                drafter.add(guess)
             kept = at + 1
             while kept < min(len(drafted), len(answer)) and drafted[kept] == answer[kept]:
                 kept += 1

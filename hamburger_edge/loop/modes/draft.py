@@ -2,10 +2,10 @@
 
 Before the prompt is read there is no token of the base: a draft then holds guesses only, from the first on.
 
-`stands` is the probability that the base keeps the whole draft, `worth` what a kept token saves on average.
-Costs are in units of a base call. A micro step may save a call:
+`stands` is the probability that the base keeps the whole draft, `worth` what a kept token saves on average,
+`wanted` the probability that there is no guess or a wrong one. Costs are in units of a base call.
 
-    micro step   runs if   stands * (1 - p_stop) > cost of its micro steps + cost of a row
+    micro step   runs if   worth * stands * wanted * (1 - p_stop) > cost of its micro steps and of a row
     token        joins if  worth * stands * p >= cost of a row, or if it is merged, without a row
 """
 
@@ -14,14 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from hamburger_edge.drafts.draft_index import Guess
 from hamburger_edge.drafts.drafting import MOST, Drafter, worth_of_token
 from hamburger_edge.loop.answer_run import AnswerRun, BaseRow
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.loop.modes.micro_steps import MicroSteps, log_chance
 from hamburger_edge.loop.step import StepToken
-
-# A guess with at least this probability is taken without a micro step.
-SURE = 0.9
 
 # Most tokens that the micro decoder may read to propose the next one. With more of them, a macro step is
 # cheaper.
@@ -107,8 +105,7 @@ class _Draft:
         """Add the likelier of a guess and a micro token, if it pays."""
         sampler = self.sampler
         guess = drafter.guess(sampler.answer)
-        unsure = guess is None or guess.chance < SURE
-        if unsure and self.micro is not None and self._micro_pays(self.micro):
+        if self.micro is not None and self._micro_pays(self.micro, 1 - guess.chance if guess else 1.0):
             logits, chance = self.micro.scores(self.tokens)
             if guess is None or chance > guess.chance:
                 return self._add_micro(self.micro, logits, chance)
@@ -118,7 +115,8 @@ class _Draft:
         logprob = log_chance(guess.chance)
         if not self._pays(guess.chance, floor) or not sampler.propose(guess.token, logprob):
             return False
-        self._join(StepToken(guess.token, guess.chance, logprob=logprob), floor, guess.chance, guess.place)
+        token = StepToken(guess.token, guess.chance, logprob=logprob)
+        self._join(token, floor, guess.chance, guess)
         return True
 
     def _add_micro(self, micro: MicroSteps, logits: Floats, chance: float) -> bool:
@@ -131,14 +129,15 @@ class _Draft:
         self._join(token, floor, chance)
         return True
 
-    def _micro_pays(self, micro: MicroSteps) -> bool:
+    def _micro_pays(self, micro: MicroSteps, wanted: float) -> bool:
         """Whether there can be a micro token that saves its micro steps and its row."""
         behind = micro.behind(len(self.tokens))
         full = len(self.tokens) >= min(self.drafts.micro_limit, self.room)
         if full or behind > CATCH_UP or not self.sampler.micro_open:
             return False
         costs = self.drafts.costs
-        return self.stands * (1 - micro.p_stop) > behind * costs.micro + costs.row
+        gain = self.drafts.worth * self.stands * wanted * (1 - micro.p_stop)
+        return gain > behind * costs.micro + costs.row
 
     def _merges(self, floor: float) -> bool:
         merging = self.drafts.merging
@@ -149,17 +148,17 @@ class _Draft:
         worth = self.drafts.worth * self.stands * chance
         return self._merges(floor) or worth >= self.drafts.costs.row
 
-    def _join(self, token: StepToken, floor: float, chance: float, position: int = -1) -> None:
+    def _join(self, token: StepToken, floor: float, chance: float, guess: Guess | None = None) -> None:
         merged = self._merges(floor)
         if not merged:
             self.stands *= chance
-        self._append(token, merged=merged, position=position)
+        self._append(token, merged=merged, guess=guess)
 
-    def _append(self, token: StepToken, *, merged: bool, position: int = -1) -> None:
+    def _append(self, token: StepToken, *, merged: bool, guess: Guess | None = None) -> None:
         if merged:
             self.slots[-1].append(token)
         else:
             self.slots.append([token])
         self.tokens.append(token.token)
         if self.drafts.drafter:
-            self.drafts.drafter.add(position)
+            self.drafts.drafter.add(guess)

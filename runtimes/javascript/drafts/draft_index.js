@@ -8,15 +8,24 @@ const LENGTHS = [1, 2, 3, 4, 6, 8, 12, 16, 24]; // of contexts, in tokens
 const [PLACE, RUN] = [0xfffffffd, 0xfffffffc]; // follow the context in keys of places and runs
 const [NEAR, NEAREST] = [4, 2]; // skeleton tokens in these keys; in keys of where runs may begin
 const ONE = 65535;
-/** Of a model without an index. */
-export const COPY_CHANCES = [0.45, 0.65, 0.65, 0.65, 0.75];
+/**
+ * @typedef {object} Rates  Measured on other answers of the task.
+ * @property {readonly number[]} copies  chance of a copied token by the length of its match, 1..5
+ * @property {number} word  chance of a copied word's next token
+ * @property {number} tokens  of a base call
+ * @property {number} rows  of a base call
+ */
+
+/** Of a model without an index. @type {Rates} */
+export const USUAL_RATES = { copies: [0.2, 0.45, 0.65, 0.65, 0.7], word: 0.9, tokens: 1.8, rows: 3 };
 
 /**
  * @typedef {object} Guess
  * @property {number} token  COPY: the beginning of a copied run
  * @property {number} chance  that the base chooses it here
  * @property {number} floor  lower bound of that chance, given the number of answers behind it
- * @property {number} place  of the prompt, where it was copied from; -1: nowhere
+ * @property {number} place  of the text, where it was copied from; -1: nowhere
+ * @property {number} match  tokens before it that equal the answer's last ones
  */
 
 const NOTHING = 0x811c9dc5; // key of the empty context
@@ -66,10 +75,8 @@ export class DraftIndex {
       throw new BundleError(`${source}: not a draft index of version ${VERSION}: export the bundle again`);
     }
     const rates = [0, 1, 2, 3, 4, 5, 6, 7].map((number) => view.getFloat32(16 + 4 * number, true));
-    this.copyChances = rates.slice(0, 5);
-    this.wordChance = rates[5];
-    this.tokens = rates[6]; // of a base call
-    this.rows = rates[7];
+    /** @type {Rates} */
+    this.rates = { copies: rates.slice(0, 5), word: rates[5], tokens: rates[6], rows: rates[7] };
     let isPossible = rates.slice(0, 6).every((chance) => 0 <= chance && chance <= 1);
     isPossible &&= rates.slice(6).every((rate) => 1 <= rate && rate <= 256);
     let previous = -1;
@@ -78,7 +85,7 @@ export class DraftIndex {
       const [chance, floor] = [8, 10].map((part) => view.getUint16(HEADER + part * entries + 2 * entry, true) / ONE);
       isPossible &&= key > previous && (token < vocabSize || token === COPY);
       previous = key;
-      this.#guesses.set(key, { token, chance, floor, place: -1 });
+      this.#guesses.set(key, { token, chance, floor, place: -1, match: 0 });
     }
     if (!isPossible) throw new BundleError(`${source}: holds impossible entries: copy or export the bundle again`);
   }

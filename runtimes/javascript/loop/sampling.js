@@ -7,12 +7,12 @@
 // taken back, so a drafted group is checked with the same draws as plain decoding's. Scores and weights have 32 bits.
 import { CheckpointError, InputError } from "../errors.js";
 import { Unconstrained } from "../structured/constraint.js";
-import { noCopies } from "../drafts/drafting.js";
+import { noCopies, sameCopies } from "../drafts/lookup.js";
 import { Random } from "./random.js";
 import { Head, kthHighest, nucleusCut, pick } from "./scores.js";
 
 /** @import { Constraint } from "../structured/constraint.js" */
-/** @import { Copies } from "../drafts/drafting.js" */
+/** @import { Copies } from "../drafts/lookup.js" */
 /** @import { Sampling } from "./settings.js" */
 
 /** @typedef {{token: number, logprob: number}} TopToken  a likely token with the natural logarithm of its probability */
@@ -225,7 +225,7 @@ export class Sampler {
 
   /** Return a state from which `restore` continues exactly, with the same settings. @returns {SamplerState} */
   state() {
-    const [answer, prompt, copies] = [[...this.answer], [...this.#prompt], { ...this.copies }];
+    const [answer, prompt, copies] = [[...this.answer], [...this.#prompt], sameCopies(this.copies)];
     const logprobs = this.logprobs && [...this.logprobs];
     return { seed: this.seed, draws: this.#draws, answer, prompt, copies, logprobs };
   }
@@ -238,7 +238,7 @@ export class Sampler {
     this.#advance(draws);
     this.begin(prompt);
     this.answer = [...answer];
-    this.copies = { ...copies };
+    this.copies = sameCopies(copies);
     // an answer that began without them has none
     if (this.#scoresAnswer) this.logprobs = logprobs?.length === answer.length ? [...logprobs] : null;
     for (const token of answer) this.#count(token, 1);

@@ -78,19 +78,34 @@ const number = (word) => Number(word.slice(1));
 const encode = (word) => [1000 + number(word), ...(number(word) % 3 ? [] : [9])];
 const words = new Words((token) => new TextEncoder().encode(text(token)), encode);
 const table = new DraftIndex(Uint8Array.from(index), 2000);
-const guesses = cases.map(([prompt, answers]) => {
-  const drafter = new Drafter(prompt, table, words);
-  return answers.map((answer) => {
+const guessed = (prompt, answers, index) => {
+  const drafter = new Drafter(prompt, index, words);
+  return answers.map((answer, number) => {
     const guess = drafter.guess(answer);
-    return guess && [guess.token, guess.chance, guess.floor, guess.place];
+    drafter.begin();
+    drafter.add(guess);
+    drafter.settle(number % 2);
+    return guess && [guess.token, guess.chance, guess.floor, guess.place, guess.match];
   });
-});
+};
+const both = ([prompt, answers]) => [table, null].map((index) => guessed(prompt, answers, index));
+const guesses = cases.flatMap(both);
 console.log(JSON.stringify(guesses));
 """
 
 
+def guessed(drafter: Drafter, answers: list[list[int]]) -> list[list[float] | None]:
+    guesses = []
+    for number, answer in enumerate(answers):
+        guesses.append(drafter.guess(answer))
+        drafter.begin()
+        drafter.add(guesses[-1])
+        drafter.settle(number % 2)
+    return [guess and list(guess) for guess in guesses]
+
+
 def test_drafts_equal_python(tmp_path: Path) -> None:
-    """At each position of right and wrong answers, from an index of answers that copy words."""
+    """At each position of right and wrong answers, from an index of answers that copy words, and without."""
     spelled = Words(
         lambda token: b"" if token < 10 else b" w%d" % token if token < 1000 else b"w%d" % (token - 1000),
         lambda text: [1000 + int(text[1:]), *([] if int(text[1:]) % 3 else [9])],
@@ -108,9 +123,9 @@ def test_drafts_equal_python(tmp_path: Path) -> None:
     index, cases, guesses = DraftIndex(packed, 2000), [], []
     for _ in range(60):
         (prompt, answer), (_, second) = command(), command()
-        answers = [part[:size] for part in (answer, second, answer) for size in range(len(part))]
-        drafter = Drafter(prompt, index, spelled)
-        guesses.append([guess and list(guess) for guess in map(drafter.guess, answers)])
+        again = [*answer[:-1], *answer]  # copies itself
+        answers = [part[:size] for part in (answer, second, again) for size in range(len(part))]
+        guesses += [guessed(Drafter(prompt, each, spelled), answers) for each in (index, None)]
         cases.append((prompt, answers))
     assert (
         len({guess[0] for prompt_guesses in guesses for guess in prompt_guesses if guess}) > 60

@@ -87,7 +87,7 @@ def test_first_draft_ends_where_the_base_doubts_a_merged_slot() -> None:
 
 def test_wrong_first_guess_is_not_delivered() -> None:
     wrong = 3 + (plain()[0] - 2) % 37  # another token than the base chooses
-    engine, without = Engine(backend([wrong, 9, 9, 9])), Engine(backend([]))
+    engine, without = Engine(backend([wrong, 9, 8, 10])), Engine(backend([]))
     steps, stats = run(engine, mode="verify", confidence=0.5, max_tokens=20)
     check_the_books(engine, PROMPT, steps)
     expected, _ = run(without, mode="verify", confidence=0.5, max_tokens=20)

@@ -153,8 +153,8 @@ def test_by_rule_before_the_previous_step_gives_the_chance() -> None:
             return (0.01, 0.15)[len(text) % 2]  # how sure the next token is
 
     engine = Engine(Alternating(info(stop_rule="before"), eos_rate=0.0))
-    steps, _ = run(engine, [5, 6, 7, 8], mode="hybrid", confidence=0.8, max_tokens=40)
-    assert [len(step.tokens) for step in steps] == [4] * 10
+    steps, _ = run(engine, [5, 6, 7, 8], mode="hybrid", confidence=0.8, max_tokens=24)
+    assert [len(step.tokens) for step in steps] == [4] * 6
     assert {tuple(map(len, step.groups)) for step in steps} == {(2, 2)}
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hamburger_edge.drafts.drafting import Copies
+from hamburger_edge.drafts.lookup import Copies
 from hamburger_edge.errors import CheckpointError, InputError
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.loop.sampling import Sampler
@@ -245,17 +245,28 @@ def test_state_goes_through_json() -> None:
     assert copy.state() == source.state()
 
 
-def test_state_of_an_older_session_has_no_copies() -> None:
+def test_copies_of_an_older_session_begin_anew() -> None:
     mine = sampler()
-    mine.copies.tried = 3
+    mine.copies.tried[1] = 3
     state = mine.state()
-    assert state.pop("copies") == {"tried": 3, "kept": 0, "next": 0}
     mine.restore(state)
-    assert mine.copies == Copies()
+    assert mine.copies.tried == [0, 3, 0, 0, 0]
+    assert state.pop("copies") == {"tried": [0, 3, 0, 0, 0], "kept": [0] * 5, "next": 0}
+    for older in ({}, {"copies": {"tried": 3, "kept": 0, "next": 0}}):
+        mine.restore(state | older)
+        assert mine.copies == Copies()
 
 
 @pytest.mark.parametrize(
-    "change", [{"seed": "x"}, {"draws": -1}, {"answer": [99]}, {"prompt": [-1]}, {"copies": {"tried": -1}}]
+    "change",
+    [
+        {"seed": "x"},
+        {"draws": -1},
+        {"answer": [99]},
+        {"prompt": [-1]},
+        {"copies": {"tried": [-1] * 5, "kept": [0] * 5, "next": 0}},
+        {"copies": {"tried": [0], "kept": [0], "next": 0}},
+    ],
 )
 def test_damaged_state_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError):

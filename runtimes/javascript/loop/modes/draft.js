@@ -2,20 +2,19 @@
 //
 // Before the prompt is read there is no token of the base: a draft then holds guesses only, from the first on.
 //
-// `stands` is the probability that the base keeps the whole draft, `worth` what a kept token saves on average. Costs are in
-// units of a base call. A micro step may save a call:
+// `stands` is the probability that the base keeps the whole draft, `worth` what a kept token saves on average, `wanted` the
+// probability that there is no guess or a wrong one. Costs are in units of a base call.
 //
-//     micro step   runs if   stands * (1 - pStop) > cost of its micro steps + cost of a row
+//     micro step   runs if   worth * stands * wanted * (1 - pStop) > cost of its micro steps and of a row
 //     token        joins if  worth * stands * p >= cost of a row, or if it is merged, without a row
 import { Drafter, MOST, USUAL_COSTS, worthOfToken } from "../../drafts/drafting.js";
 import { MicroSteps, logChance } from "./micro_steps.js";
 import { stepToken } from "../step.js";
 
+/** @import { Guess } from "../../drafts/draft_index.js" */
 /** @import { AnswerRun, Row } from "../answer_run.js" */
 /** @import { Slot, StepToken } from "../step.js" */
 
-// A guess with at least this probability is taken without a micro step.
-const SURE = 0.9;
 // Most tokens that the micro decoder may read to propose the next one. With more of them, a macro step is cheaper.
 const CATCH_UP = 2;
 
@@ -103,8 +102,7 @@ class Draft {
   async #addLikelier(drafter) {
     const sampler = this.#sampler;
     const guess = drafter.guess(sampler.answer);
-    const isUnsure = !guess || guess.chance < SURE;
-    if (isUnsure && this.#micro && this.#microPays(this.#micro)) {
+    if (this.#micro && this.#microPays(this.#micro, guess ? 1 - guess.chance : 1)) {
       const { logits, chance } = await this.#micro.scores(this.tokens);
       if (!guess || chance > guess.chance) return this.#addMicro(this.#micro, logits, chance);
     }
@@ -113,7 +111,7 @@ class Draft {
     const logprob = logChance(guess.chance);
     if (!this.#pays(guess.chance, floor) || !sampler.propose(guess.token, logprob)) return false;
     const token = stepToken({ token: guess.token, probability: guess.chance }, { logprob });
-    this.#join(token, floor, guess.chance, guess.place);
+    this.#join(token, floor, guess.chance, guess);
     return true;
   }
 
@@ -127,13 +125,13 @@ class Draft {
     return true;
   }
 
-  /** Whether there can be a micro token that saves its micro steps and its row. @param {MicroSteps} micro */
-  #microPays(micro) {
-    const { microLimit, costs } = this.#drafts;
+  /** Whether there can be a micro token that saves its micro steps and its row. @param {MicroSteps} micro @param {number} wanted */
+  #microPays(micro, wanted) {
+    const { microLimit, costs, worth } = this.#drafts;
     const behind = micro.behind(this.tokens.length);
     const isFull = this.tokens.length >= Math.min(microLimit, this.#room);
     if (isFull || behind > CATCH_UP || !this.#sampler.microOpen) return false;
-    return this.#stands * (1 - micro.pStop) > behind * costs.micro + costs.row;
+    return worth * this.#stands * wanted * (1 - micro.pStop) > behind * costs.micro + costs.row;
   }
 
   /** @param {number} floor */
@@ -148,18 +146,18 @@ class Draft {
     return this.#merges(floor) || worth * this.#stands * chance >= costs.row;
   }
 
-  /** @param {StepToken} token @param {number} floor @param {number} chance @param {number} [place] */
-  #join(token, floor, chance, place = -1) {
+  /** @param {StepToken} token @param {number} floor @param {number} chance @param {Guess | null} [guess] */
+  #join(token, floor, chance, guess = null) {
     const isMerged = this.#merges(floor);
     if (!isMerged) this.#stands *= chance;
-    this.#append(token, isMerged, place);
+    this.#append(token, isMerged, guess);
   }
 
-  /** @param {StepToken} token @param {boolean} isMerged @param {number} [place] */
-  #append(token, isMerged, place = -1) {
+  /** @param {StepToken} token @param {boolean} isMerged @param {Guess | null} [guess] */
+  #append(token, isMerged, guess = null) {
     if (isMerged) this.slots[this.slots.length - 1].push(token);
     else this.slots.push([token]);
     this.tokens.push(token.token);
-    this.#drafts.drafter?.add(place);
+    this.#drafts.drafter?.add(guess);
   }
 }
