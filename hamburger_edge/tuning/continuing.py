@@ -27,7 +27,7 @@ def continued(recipe: TuneRecipe, checkpoint: str) -> TuneRecipe:
         base_layers=base.layers,
         tokens=manifest.config.base.vocab_size if base.cut_vocabulary else 0,
         start=checkpoint,
-        keep_graft=True,
+        continues=True,
         merge=manifest.config.has_graft,
         edits_prompt=recipe.edits_prompt or manifest.edits_prompt,
     )

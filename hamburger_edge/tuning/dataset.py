@@ -114,7 +114,7 @@ class Dataset:
         base = self._whole_base
         assert base.tokenizer is not None
         tokenizer = Tokenizer(base.tokenizer)
-        if self.recipe.keep_graft:
+        if self.recipe.continues:
             own = read_manifest(resolve(self.recipe.start) / MANIFEST).chat_template
             return Encoder.of(ChatTemplate.from_json(own or base.chat_template), tokenizer, base.eos_ids)
         template = without_default_system(ChatTemplate.from_json(base.chat_template))
@@ -143,7 +143,7 @@ class Dataset:
     @property
     def _own_catalogue(self) -> Catalogue | None:
         """The functions of the model that the recipe continues, if it has any."""
-        if not self.recipe.keep_graft:
+        if not self.recipe.continues:
             return None
         tools = read_manifest(resolve(self.recipe.start) / MANIFEST).tools
         return read_catalogue(list(tools), self.recipe.start) if tools else None

@@ -116,7 +116,7 @@ def plan(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> T
 
 def _open_trainings(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> list[Recipe]:
     """Return the trainings ahead whose length the recipe leaves open, but for the one that reads groups."""
-    if recipe.keep_graft:
+    if recipe.continues:
         if recipe.reading is not None:
             return []
         more = continuing_recipe(recipe.start, data)
@@ -137,7 +137,7 @@ def _given_training(recipe: TuneRecipe, data: DistilledData, config: BaseConfig,
     if training is None:  # of a base that is kept as it is
         training = tuning_recipe(data, config)
     placed = _placed(recipe, training, run, EXAMPLES, PROBE)
-    return replace(placed, start=recipe.start) if recipe.keep_graft else placed
+    return replace(placed, start=recipe.start) if recipe.continues else placed
 
 
 def learn_base(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> Learned:

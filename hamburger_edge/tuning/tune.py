@@ -16,7 +16,7 @@ graft/, grafted/     training of the graft and of the base, its checkpoint.
 read/, reading/      examples for reading the graft's groups, training of base and graft on them.
 checkpoint/          the final checkpoint.
 
-With `keep_graft` one stage, learn_more, continues the checkpoint `start` instead of these.
+With `continues` one stage, learn_more, continues the checkpoint `start` instead of these.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def tune(recipe: TuneRecipe, run: TuneRun) -> Tuned:
 
 def _learn(recipe: TuneRecipe, task: Task, data: DistilledData, run: TuneRun) -> list[Learned]:
     """Train the base, if the model merges a graft on it and both together; or only continue a model."""
-    if recipe.keep_graft:
+    if recipe.continues:
         return [learn_more(recipe, task, data, run)]
     if not recipe.merges:
         make = learn_base if recipe.tune_base else keep_base

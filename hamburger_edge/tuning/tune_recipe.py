@@ -33,9 +33,7 @@ class TuneRecipe:
     augment: int = 0  # copies of the examples with exchanged texts, see augment.py
     template: Literal["brief", "base"] = "brief"  # marks around a prompt: the fewest possible, or all
     start: str = ""  # checkpoint on this base: tuning continues from its base update and its embedder
-    keep_graft: bool = (
-        False  # of `start`: base, and graft if any, continue in one training, see continuing.py
-    )
+    continues: bool = False  # the whole model `start` goes on learning in one training, see continuing.py
     tune_base: bool = True  # False: the base is already tuned
     layers: int = 0  # of the base, the others are dropped before training, see layers.py; 0: all
     base_layers: tuple[int, ...] = ()  # those layers; (): chosen from the examples
@@ -69,7 +67,7 @@ class TuneRecipe:
     @property
     def main_training(self) -> Literal["tuning", "graft", "reading"]:
         """The training that decides which answers are right: that of the base, if the base learns."""
-        if self.keep_graft:
+        if self.continues:
             return "reading"
         return "tuning" if self.tune_base else "graft"
 

@@ -84,7 +84,7 @@ class TuneRun:
 
 def steps_from(step: str, recipe: TuneRecipe) -> list[str]:
     """Return this step and the steps after it."""
-    if recipe.keep_graft or not recipe.merges:
+    if recipe.continues or not recipe.merges:
         return [step]
     answering, reading = ["answering"] * bool(recipe.more_answers), ["reading"] * bool(recipe.read)
     steps = ["tuning", "scoring", *answering, "graft", *reading]

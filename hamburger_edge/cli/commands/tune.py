@@ -77,7 +77,7 @@ def chosen_recipe(options: argparse.Namespace, work: Path) -> TuneRecipe:
     if not options.continued:
         return recipe
     if stored.exists() and not options.recipe:
-        if options.continued != recipe.start or not recipe.keep_graft:
+        if options.continued != recipe.start or not recipe.continues:
             raise InputError(
                 f"{stored}: this run began without --continue {options.continued}: leave that as it was, "
                 f"delete {work}, or name another --work"
