@@ -55,6 +55,7 @@ class ModelInfo:
     tools: tuple[dict[str, Any], ...] = ()  # its answers call these, see calls/; in OpenAI's form
     draft_index: DraftIndex | None = None  # of the usual next tokens in its answers
     certainty: Certainty | None = None  # how probably an answer is right; None: not measured
+    pairs_rows: bool = False  # each base call has an even number of slots; see `Manifest.pairs_rows`
     draft_costs: Costs = USUAL_COSTS  # of drafted rows and micro steps, in units of a base call
     machine_costs: Costs | None = None  # the same, measured here; only where they change no answer
 

@@ -21,11 +21,12 @@ class CallTimes:
     rows: dict[int, float]  # rows of a base call -> seconds
     micro: float | None  # seconds of a micro step; None: a plain model makes none
     processors: float  # that the process used on average
+    pairs_rows: bool = False  # a call with one row takes as long as one with two
 
     def costs(self) -> Costs:
         """Return the costs of one more row and of a micro step, in units of a call with one row."""
         one, few = self.rows[1], self.rows[DRAFT_ROWS]
-        row = (few - one) / (DRAFT_ROWS - 1) / one
+        row = (few - one) / (DRAFT_ROWS - (2 if self.pairs_rows else 1)) / one
         return Costs(_limited(row), USUAL_COSTS.micro if self.micro is None else _limited(self.micro / one))
 
     def undisturbed(self, threads: int) -> bool:
@@ -63,7 +64,8 @@ def time_calls(
             break
     backend.truncate(0)
     calls = dict(zip(rows, map(min, base), strict=True))
-    measured = CallTimes(calls, min(steps, default=None), clock.processors())
+    micro = min(steps, default=None)
+    measured = CallTimes(calls, micro, clock.processors(), backend.info.pairs_rows)
     whole = len(base[0]) >= FEWEST_ROUNDS and measured.undisturbed(threads)
     return measured if whole else None
 

@@ -154,6 +154,7 @@ class OnnxBackend:
             cache_slots=cache_slots,
             kv_bytes_per_slot=manifest.kv.bytes_per_slot,
             fingerprint=manifest.fingerprint,
+            pairs_rows=manifest.pairs_rows,
             draft_costs=manifest.draft_costs,
         )
 
@@ -177,7 +178,7 @@ class OnnxBackend:
     ) -> Readout:
         self._check_open()
         appended, read = len(groups), len(output_indices)
-        if self.manifest.pairs_rows:
+        if self.info.pairs_rows:
             if appended % 2:  # the next call overwrites this slot
                 groups = [*groups, groups[-1][:1]]
                 positions = [*positions, min(positions[-1] + 1, self.info.context_length - 1)]

@@ -7,6 +7,8 @@ Before the prompt is read there is no token of the base: a draft then holds gues
 
     micro step   runs if   worth * stands * wanted * (1 - p_stop) > cost of its micro steps and of a row
     token        joins if  worth * stands * p >= cost of a row, or if it is merged, without a row
+
+Where calls have an even number of slots, the second of two costs nothing, and the first as much as both.
 """
 
 from __future__ import annotations
@@ -54,6 +56,12 @@ class Drafts:
         while not (draft.tokens and self.run.ends_with(draft.tokens[-1])) and draft.add_token():
             pass
         return draft.slots
+
+    def row_cost(self, slots: int) -> float:
+        """Return the cost of one more slot in a call with so many."""
+        if self.run.info.pairs_rows:
+            return 0.0 if slots % 2 else 2 * self.costs.row
+        return self.costs.row
 
     def settle(self, kept: int) -> None:
         """Record that the base kept the first `kept` tokens of the draft."""
@@ -135,9 +143,8 @@ class _Draft:
         full = len(self.tokens) >= min(self.drafts.micro_limit, self.room)
         if full or behind > CATCH_UP or not self.sampler.micro_open:
             return False
-        costs = self.drafts.costs
         gain = self.drafts.worth * self.stands * wanted * (1 - micro.p_stop)
-        return gain > behind * costs.micro + costs.row
+        return gain > behind * self.drafts.costs.micro + self._row_cost
 
     def _merges(self, floor: float) -> bool:
         merging = self.drafts.merging
@@ -146,7 +153,11 @@ class _Draft:
     def _pays(self, chance: float, floor: float) -> bool:
         """Whether another token saves its row; a merged one has none."""
         worth = self.drafts.worth * self.stands * chance
-        return self._merges(floor) or worth >= self.drafts.costs.row
+        return self._merges(floor) or worth >= self._row_cost
+
+    @property
+    def _row_cost(self) -> float:
+        return self.drafts.row_cost(len(self.slots))
 
     def _join(self, token: StepToken, floor: float, chance: float, guess: Guess | None = None) -> None:
         merged = self._merges(floor)

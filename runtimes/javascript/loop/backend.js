@@ -34,6 +34,7 @@
  * @property {readonly string[]} [copiedFields]  of its JSON answers: their strings are spans of the prompt
  * @property {Certainty | null} [certainty]  coefficients of an answer's certainty; null: not measured
  * @property {DraftIndex | null} [draftIndex]  what usually follows what in its answers
+ * @property {boolean} [pairsRows]  each call of the base has an even number of slots, and reads out an even number of rows
  * @property {Costs} [draftCosts]  of drafted rows and micro steps
  */
 

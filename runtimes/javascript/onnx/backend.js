@@ -36,13 +36,10 @@ export class OnnxBackend {
   #features = NOTHING;
   #isClosed = false;
   #turn;
-  /** whether each call of the base has an even number of slots, and reads out an even number of rows */
-  #pairsRows;
 
-  /** @param {ModelInfo} info @param {Graph[]} graphs @param {Runtime["turn"]} turn @param {boolean} pairsRows */
-  constructor(info, [embedder, base, micro], turn, pairsRows) {
+  /** @param {ModelInfo} info @param {Graph[]} graphs @param {Runtime["turn"]} turn */
+  constructor(info, [embedder, base, micro], turn) {
     this.info = info;
-    this.#pairsRows = pairsRows;
     this.#turn = turn;
     [this.#embedder, this.#base, this.#micro] = [embedder, base, micro];
   }
@@ -106,11 +103,11 @@ export class OnnxBackend {
         tools: manifest.tools ?? [],
         certainty: manifest.certainty ?? null,
         draftIndex,
+        pairsRows,
         draftCosts: manifest.draft_costs,
       },
       graphs,
       runtime.turn,
-      pairsRows,
     );
   }
 
@@ -123,11 +120,11 @@ export class OnnxBackend {
     await this.#turn?.();
     this.#checkOpen();
     const [appended, read] = [groups.length, rows.length];
-    if (this.#pairsRows && appended % 2) { // the next call overwrites this slot
+    if (this.info.pairsRows && appended % 2) { // the next call overwrites this slot
       groups = [...groups, groups[appended - 1].slice(0, 1)];
       positions = [...positions, Math.min(positions[appended - 1] + 1, this.info.contextLength - 1)];
     }
-    if (this.#pairsRows && read % 2) rows = [...rows, rows[read - 1]];
+    if (this.info.pairsRows && read % 2) rows = [...rows, rows[read - 1]];
     const width = this.info.hiddenSize;
     const embeddings = new Float32Array(groups.length * width);
     for (let start = 0, end; start < groups.length; start = end) {

@@ -253,6 +253,16 @@ def test_an_answer_that_repeats_its_prompt_takes_few_calls(
     assert all(0 <= p <= 1 for step in steps for p in step.probabilities)
 
 
+def test_an_answer_that_repeats_itself_takes_few_calls() -> None:
+    script = [*range(10, 30)] * 3 + [EOS]
+    backend = ScriptedBackend(info(cache_slots=80, context_length=80), p_stop=1.0)
+    backend.say(script, prompt=3)
+    steps, stats = run(Engine(backend), [5, 6, 7], max_tokens=70, mode="verify", confidence=0.8)
+    assert said(steps) == script
+    assert stats.micro_steps == 0
+    assert stats.base_calls <= 20 + 8
+
+
 SCRIPT = [30, 31, 32, 33, EOS]
 
 

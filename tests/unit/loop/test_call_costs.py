@@ -11,6 +11,7 @@ from hamburger_edge.loop.call_costs import CallTimes, time_calls
 
 def test_costs_are_in_units_of_a_call_with_one_row() -> None:
     assert CallTimes({1: 0.010, 8: 0.024}, 0.002, 2.0).costs() == Costs(row=0.2, micro=0.2)
+    assert CallTimes({1: 0.010, 8: 0.028}, 0.002, 2.0, pairs_rows=True).costs() == Costs(row=0.3, micro=0.2)
     assert CallTimes({1: 0.010, 8: 0.009}, 0.0, 2.0).costs() == Costs(row=0.01, micro=0.01)
     assert CallTimes({1: 0.010, 8: 1.0}, 1.0, 2.0).costs() == Costs(row=2.0, micro=2.0)
 

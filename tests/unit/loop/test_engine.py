@@ -132,6 +132,14 @@ AFTER = {"stop_rule": "after"}
         (AFTER, {"mode": "verify"}, (0.45, 0.9, 0.9, 0.9), [1, 1], 1),
         # where rows are dear, no micro step is tried
         ({**AFTER, "draft_costs": Costs(row=0.5)}, {"mode": "verify"}, (0.45, 0.5, 0.9, 0.9), [1, 1], 0),
+        # but of an even number of slots the second of two costs nothing, however unlikely its token
+        (
+            {**AFTER, "draft_costs": Costs(row=0.5), "pairs_rows": True},
+            {"mode": "verify"},
+            (0.45, 0.9, 0.9, 0.9),
+            [2, 1],
+            1,
+        ),
         # costs of this machine come first
         ({**AFTER, "machine_costs": Costs(row=0.5)}, {"mode": "verify"}, (0.45, 0.5, 0.9, 0.9), [1, 1], 0),
     ],

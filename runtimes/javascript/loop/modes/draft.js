@@ -7,6 +7,8 @@
 //
 //     micro step   runs if   worth * stands * wanted * (1 - pStop) > cost of its micro steps and of a row
 //     token        joins if  worth * stands * p >= cost of a row, or if it is merged, without a row
+//
+// Where calls have an even number of slots, the second of two costs nothing, and the first as much as both.
 import { Drafter, MOST, USUAL_COSTS, worthOfToken } from "../../drafts/drafting.js";
 import { MicroSteps, logChance } from "./micro_steps.js";
 import { stepToken } from "../step.js";
@@ -50,6 +52,12 @@ export class Drafts {
       await this.run.sampler.look();
     } while (!(tokens.length && this.run.endsWith(tokens[tokens.length - 1])) && (await draft.addToken()));
     return draft.slots;
+  }
+
+  /** The cost of one more slot in a call with so many. @param {number} slots */
+  rowCost(slots) {
+    if (!this.run.info.pairsRows) return this.costs.row;
+    return slots % 2 ? 0 : 2 * this.costs.row;
   }
 
   /** Record that the base kept the first `kept` tokens of the draft. @param {number} kept */
@@ -131,7 +139,7 @@ class Draft {
     const behind = micro.behind(this.tokens.length);
     const isFull = this.tokens.length >= Math.min(microLimit, this.#room);
     if (isFull || behind > CATCH_UP || !this.#sampler.microOpen) return false;
-    return worth * this.#stands * wanted * (1 - micro.pStop) > behind * costs.micro + costs.row;
+    return worth * this.#stands * wanted * (1 - micro.pStop) > behind * costs.micro + this.#rowCost;
   }
 
   /** @param {number} floor */
@@ -142,8 +150,11 @@ class Draft {
 
   /** Whether another token saves its row; a merged one has none. @param {number} chance @param {number} floor */
   #pays(chance, floor) {
-    const { worth, costs } = this.#drafts;
-    return this.#merges(floor) || worth * this.#stands * chance >= costs.row;
+    return this.#merges(floor) || this.#drafts.worth * this.#stands * chance >= this.#rowCost;
+  }
+
+  get #rowCost() {
+    return this.#drafts.rowCost(this.slots.length);
   }
 
   /** @param {StepToken} token @param {number} floor @param {number} chance @param {Guess | null} [guess] */
