@@ -51,17 +51,16 @@ class Drafter:
         self._prompt, self._index = tuple(prompt), index
         rates = index.rates if index else USUAL_RATES
         self._lookup = Lookup(self._prompt, rates.copies, Copies() if copies is None else copies)
-        self._read: list[int] = []  # the answer's tokens that have been read
         if index:
             self._reader = CopyReader(self._prompt, words, index.may_begin)
-            self._readings = [Reading()]  # before each of them, and after the last
+            self._readings = [Reading()]  # before each of the answer's tokens, and after the last
 
     def guess(self, answer: Sequence[int]) -> Guess | None:
         """Return the likeliest next token; `answer` includes the draft so far."""
-        self._follow(answer)
+        kept = self._lookup.follow(answer)
         if self._index is None:
             return self._lookup.guess()
-        reading = self._readings[-1]
+        reading = self._reading(answer, kept)
         usual = self._usual(reading, self._index)
         if self._reader.expected(reading) is not None:
             return usual
@@ -80,18 +79,12 @@ class Drafter:
         """Record that the base kept the first `kept` tokens of the draft."""
         self._lookup.settle(kept)
 
-    def _follow(self, answer: Sequence[int]) -> None:
-        """Read the answer's new tokens, and forget those of a rejected draft."""
-        same = min(len(answer), len(self._read))
-        while self._read[:same] != answer[:same]:
-            same -= 1
-        self._lookup.drop(len(self._read) - same)
-        self._lookup.append(answer[same:])
-        self._read[same:] = answer[same:]
-        if self._index:
-            del self._readings[same + 1 :]
-            for token in answer[same:]:
-                self._readings.append(self._reader.read(self._readings[-1], token))
+    def _reading(self, answer: Sequence[int], kept: int) -> Reading:
+        """Return what precedes the next token; the first `kept` tokens have been read."""
+        del self._readings[kept + 1 :]
+        for token in answer[kept:]:
+            self._readings.append(self._reader.read(self._readings[-1], token))
+        return self._readings[-1]
 
     def _usual(self, reading: Reading, index: DraftIndex) -> Guess | None:
         """Return the likelier of the copied run's next token and the usual token after it."""

@@ -54,21 +54,30 @@ class Lookup:
         self._text: list[int] = []
         self._behind: dict[int, list[int]] = {}  # token -> indices after its occurrences
         self._drafted: list[Guess | None] = []  # per token of the draft: its copy
-        self.append(prompt)
+        self._append(prompt)
         self._prompt_length = len(prompt)
 
-    def append(self, tokens: Iterable[int]) -> None:
+    def follow(self, answer: Sequence[int]) -> int:
+        """Continue the prompt with this answer; return how many of its tokens were there before.
+
+        The others replace those of a rejected draft.
+        """
+        begin = self._prompt_length
+        kept = min(len(answer), len(self._text) - begin)
+        while self._text[begin : begin + kept] != answer[:kept]:
+            kept -= 1
+        while len(self._text) > begin + kept:
+            self._text.pop()
+            if self._text:
+                self._behind[self._text[-1]].pop()
+        self._append(answer[kept:])
+        return kept
+
+    def _append(self, tokens: Iterable[int]) -> None:
         for token in tokens:
             if self._text:
                 self._behind.setdefault(self._text[-1], []).append(len(self._text))
             self._text.append(token)
-
-    def drop(self, tokens: int) -> None:
-        """Forget the answer's last tokens."""
-        for _ in range(tokens):
-            self._text.pop()
-            if self._text:
-                self._behind[self._text[-1]].pop()
 
     def begin(self) -> None:
         """Begin a new draft."""

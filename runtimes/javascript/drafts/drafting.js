@@ -26,9 +26,7 @@ export function worthOfToken(index, costs) {
 /** Guesses for one answer, from the index and from its text. */
 export class Drafter {
   #lookup;
-  /** @type {number[]} the answer's tokens that have been read */
-  #read = [];
-  /** @type {Reading[]} before each of them, and after the last */
+  /** @type {Reading[]} before each of the answer's tokens, and after the last */
   #readings = [BEGINNING];
 
   /**
@@ -44,9 +42,9 @@ export class Drafter {
 
   /** The likeliest token behind the answer and the draft so far. @param {readonly number[]} answer @returns {Guess | null} */
   guess(answer) {
-    this.#follow(answer);
+    const kept = this.#lookup.follow(answer);
     if (!this.index) return this.#lookup.guess();
-    const reading = this.#readings[this.#readings.length - 1];
+    const reading = this.#reading(answer, kept);
     const found = this.#usual(reading, this.index);
     if (this.reader.expected(reading) !== null) return found;
     const copied = this.#lookup.guess();
@@ -68,18 +66,13 @@ export class Drafter {
     this.#lookup.settle(kept);
   }
 
-  /** Read the answer's new tokens, and forget those of a rejected draft. @param {readonly number[]} answer */
-  #follow(answer) {
-    let same = 0;
-    while (same < this.#read.length && same < answer.length && this.#read[same] === answer[same]) same += 1;
-    this.#lookup.drop(this.#read.length - same);
-    this.#read.length = same;
-    if (this.index) this.#readings.length = same + 1;
-    for (const token of answer.slice(same)) {
-      this.#lookup.append(token);
-      this.#read.push(token);
-      if (this.index) this.#readings.push(this.reader.read(this.#readings[this.#readings.length - 1], token));
+  /** What precedes the next token; the first `kept` tokens have been read. @param {readonly number[]} answer @param {number} kept */
+  #reading(answer, kept) {
+    this.#readings.length = kept + 1;
+    for (const token of answer.slice(kept)) {
+      this.#readings.push(this.reader.read(this.#readings[this.#readings.length - 1], token));
     }
+    return this.#readings[this.#readings.length - 1];
   }
 
   /** The likelier of the copied run's next token and the usual token after it. @param {Reading} reading @param {DraftIndex} index */

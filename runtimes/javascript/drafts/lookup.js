@@ -38,26 +38,35 @@ export class Lookup {
   constructor(prompt, chances, copies) {
     this.chances = chances;
     this.copies = copies;
-    for (const token of prompt) this.append(token);
+    for (const token of prompt) this.#append(token);
     this.#promptLength = prompt.length;
   }
 
+  /**
+   * Continue the prompt with this answer; return how many of its tokens were there before. The others replace those of a
+   * rejected draft.
+   * @param {readonly number[]} answer
+   */
+  follow(answer) {
+    const [text, begin] = [this.#text, this.#promptLength];
+    let kept = 0;
+    while (kept < answer.length && begin + kept < text.length && text[begin + kept] === answer[kept]) kept += 1;
+    while (text.length > begin + kept) {
+      text.pop();
+      this.#behind.get(text[text.length - 1])?.pop();
+    }
+    for (const token of answer.slice(kept)) this.#append(token);
+    return kept;
+  }
+
   /** @param {number} token */
-  append(token) {
+  #append(token) {
     const place = this.#text.length;
     const before = this.#text[place - 1];
     const behind = this.#behind.get(before);
     if (behind) behind.push(place);
     else if (place) this.#behind.set(before, [place]);
     this.#text.push(token);
-  }
-
-  /** Forget so many of the answer's last tokens. @param {number} count */
-  drop(count) {
-    for (let left = count; left > 0; left--) {
-      this.#text.pop();
-      this.#behind.get(this.#text[this.#text.length - 1])?.pop();
-    }
   }
 
   /** A new draft. */
