@@ -6,7 +6,7 @@ Importing this is light: nothing that exporting needs comes along.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from hamburger_edge.bundle.manifest import KV_TYPES, gguf_precision
 from hamburger_edge.errors import InputError, one_line
@@ -14,6 +14,7 @@ from hamburger_edge.support.values import among, flag, safe_repr, whole_in
 
 FORMATS = ("onnx", "gguf")
 FLAVORS = ("fused", "portable")
+GRAPHS: Final = "graphs"  # of the parity gate, its first part alone
 FAST = "int4-fast"  # int4 in coarser blocks, whose steps are faster
 PRECISIONS = ("int4", FAST, "int8", "fp16", "fp32")  # of graphs
 CACHE_LENGTH, SHORTEST_CACHE = 2048, 64  # slots of a portable cache; the parity gate needs some room
@@ -44,8 +45,9 @@ class ExportOptions:
     # positions of the bundle, whose rotations it stores (33 MB of 131,072); None: as many as the base was
     # trained for, or as a portable bundle's cache can hold
     context_length: int | None = None
-    # run the parity gate: a bundle that disagrees with PyTorch is not kept
-    verify: bool = True
+    # run the parity gate: a bundle that disagrees with PyTorch is not kept; "graphs": only its first part,
+    # which takes seconds
+    verify: bool | Literal["graphs"] = True
     # also write the checkpoint's folder `assembly`, from which this bundle is assembled without PyTorch
     assembly: bool = False
     # replace an existing bundle
@@ -60,7 +62,8 @@ class ExportOptions:
             named = (", ".join(map(_plain, formats)) or "none") if several else safe_repr(given)
             raise InputError(f"formats must be 'onnx', 'gguf' or both, got {named}")
         for name in ("verify", "force", "assembly"):
-            flag(name, getattr(self, name))
+            if (name, getattr(self, name)) != ("verify", GRAPHS):
+                flag(name, getattr(self, name))
         if self.assembly and (self.formats, self.precision, self.flavor) != (("onnx",), "int8", "fused"):
             raise InputError("assembly is for fused graphs at int8: use --precision int8")
         if self.has_graphs:

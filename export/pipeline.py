@@ -34,8 +34,8 @@ from hamburger_edge.export.gguf.tensors import make_gguf_plan
 from hamburger_edge.export.gguf.writer import check_supported, write_gguf
 from hamburger_edge.export.graph_stages import write_graphs
 from hamburger_edge.export.graphs.modules import shortened
-from hamburger_edge.export.options import SHORTEST_CACHE, ExportOptions, cache_slots_of
-from hamburger_edge.export.parity.gate import ParityReport, check_parity
+from hamburger_edge.export.options import GRAPHS, SHORTEST_CACHE, ExportOptions, cache_slots_of
+from hamburger_edge.export.parity.gate import ParityReport, check_graphs, check_parity
 from hamburger_edge.export.stages import stages_of
 from hamburger_edge.export.target import check_target
 from hamburger_edge.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
@@ -100,7 +100,9 @@ def _write(checkpoint: Checkpoint, folder: Path, options: ExportOptions, progres
     manifest = None
     if options.has_graphs:
         manifest, recipe = write_graphs(checkpoint, folder, options, progress)
-        if options.verify:
+        if options.verify == GRAPHS:
+            check_graphs(folder, manifest, checkpoint, progress)
+        elif options.verify:
             _tell(check_parity(folder, manifest, checkpoint, progress=progress))
     if options.has_gguf:
         manifest = _add_gguf(checkpoint, folder, manifest, options, progress)

@@ -5,7 +5,7 @@ Seconds of SmolLM2-135M on two cores. Only their ratios matter, for one progress
 
 from __future__ import annotations
 
-from hamburger_edge.export.options import FAST, ExportOptions
+from hamburger_edge.export.options import FAST, GRAPHS, ExportOptions
 from hamburger_edge.export.parity.gate import STAGES as GATE
 
 QUANTIZING = {"int4": 50.0, FAST: 50.0, "int8": 6.0}
@@ -22,5 +22,6 @@ def stages_of(options: ExportOptions) -> dict[str, float]:
         stages["writing GGUF"] = 40.0
     stages["hashing"] = 1.0
     if options.verify:
-        stages |= GATE
+        first = "verifying graphs"
+        stages |= {first: GATE[first]} if options.verify == GRAPHS else GATE
     return {**stages, "finishing": 0.5}

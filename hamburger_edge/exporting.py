@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hamburger_edge.errors import MissingExtraError, needing
 from hamburger_edge.support.progress import Progress, no_progress
@@ -25,7 +25,7 @@ def export_checkpoint(
     cache_slots: int | None = None,
     context_length: int | None = None,
     gguf_precision: str | None = None,
-    verify: bool = True,
+    verify: bool | Literal["graphs"] = True,
     assembly: bool = False,
     force: bool = False,
     progress: Progress = no_progress,
@@ -48,7 +48,8 @@ def export_checkpoint(
         cache_slots     slots of a portable bundle's KV cache; None: 2048
         context_length  positions of the bundle; None: as many as the base was trained for
         gguf_precision  type of the GGUF files' weights, such as "q4_0"; None: the one nearest to precision
-        verify          compare the bundle with PyTorch; discard it if they differ
+        verify          compare the bundle with PyTorch; discard it if they differ. "graphs" takes seconds: it
+                        compares no whole answers
         assembly        also write the checkpoint's folder `assembly`, from which `load` makes this
                         int8 bundle without PyTorch
         force           replace an existing bundle

@@ -15,6 +15,8 @@ much costs speed only, and the report warns about it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -154,6 +156,32 @@ def check_parity(
     progress: Progress = no_progress,
 ) -> ParityReport:
     """Raise ParityError with graph, tensor, index and size if a limit of this precision is exceeded."""
+    with _opened(folder, manifest, checkpoint, backend) as compared:
+        checked = (manifest.recommended or UNMEASURED).mode in ("plain", "verify")
+        return _check(compared, Complaints(micro_is_checked=checked), progress)
+
+
+def check_graphs(
+    folder: Path, manifest: Manifest, checkpoint: Checkpoint, progress: Progress = no_progress
+) -> None:
+    """The gate's first part, for ONNX graphs: it takes seconds, and finds a broken model."""
+    with _opened(folder, manifest, checkpoint, "onnx") as compared:
+        _check_graphs(compared, progress)
+
+
+class _Compared(NamedTuple):
+    """A bundle beside its checkpoint."""
+
+    checkpoint: Checkpoint
+    reference: TorchBackend
+    exported: Backend
+    embed: Embed
+    limits: ParityLimits
+    loses_most: str  # precision
+
+
+@contextmanager
+def _opened(folder: Path, manifest: Manifest, checkpoint: Checkpoint, backend: str) -> Iterator[_Compared]:
     if backend not in _OPENERS:
         raise InputError(f"a bundle is compared as run by {' or '.join(_OPENERS)}, not {backend}")
     ours, theirs = manifest.model.merge_residual, checkpoint.model.config.merge_residual
@@ -167,9 +195,10 @@ def check_parity(
         else:
             assert manifest.gguf is not None
             plan = manifest.gguf.precision, "float32"
-        checked = (manifest.recommended or UNMEASURED).mode in ("plain", "verify")
-        complaints = Complaints(micro_is_checked=checked)
-        return _check(checkpoint, exported, embed, limits_of(*plan), worst_of(*plan), complaints, progress)
+        facts = AnswerFacts.of(checkpoint.manifest)
+        reference = TorchBackend(checkpoint.model, cache_slots=CAPACITY, facts=facts)
+        _same_model(reference.info, exported.info)
+        yield _Compared(checkpoint, reference, exported, embed, limits_of(*plan), worst_of(*plan))
     finally:
         exported.close()
 
@@ -210,29 +239,24 @@ class Complaints:
         self.warnings.append(f"{text}; the recommended mode checks its tokens, so this costs speed only")
 
 
-def _check(
-    checkpoint: Checkpoint,
-    exported: Backend,
-    embed: Embed,
-    limits: ParityLimits,
-    loses_most: str,
-    complaints: Complaints,
-    progress: Progress,
-) -> ParityReport:
-    model, precision = checkpoint.model, exported.info.precision
-    facts = AnswerFacts.of(checkpoint.manifest)
-    reference = TorchBackend(model, cache_slots=CAPACITY, facts=facts)
-    _same_model(reference.info, exported.info)
+def _check_graphs(compared: _Compared, progress: Progress) -> list[GraphParity]:
+    checkpoint, reference, exported, embed, limits, _ = compared
     progress("verifying graphs", 0, 0)
     graphs = [
-        check_embedder(model, embed, limits.embedder),
+        check_embedder(checkpoint.model, embed, limits.embedder),
         check_base(checkpoint, reference, exported, limits.graph),
     ]
-    if model.config.has_graft:
+    if checkpoint.model.config.has_graft:
         graphs.append(check_micro_decoder(checkpoint, reference, exported, limits.graph))
+    return graphs
+
+
+def _check(compared: _Compared, complaints: Complaints, progress: Progress) -> ParityReport:
+    checkpoint, reference, exported, _, limits, loses_most = compared
+    graphs = _check_graphs(compared, progress)
     prompts = fixed_prompts(checkpoint)
     runs = list(generations(reference, exported, prompts, progress))
-    wanted = set(range(1, model.config.max_group_tokens + 1))
+    wanted = set(range(1, checkpoint.model.config.max_group_tokens + 1))
     if missing := wanted - {len(group) for run in runs for group in run.reference}:
         raise ParityError(
             f"no generation had a group of {min(missing)} tokens, so the gate did not test that size"
@@ -272,7 +296,7 @@ def _check(
                 f"{loss.agreement:.1%} of positions: try another precision",
             )
     return ParityReport(
-        precision=precision,
+        precision=exported.info.precision,
         graphs=tuple(graphs),
         prompts=len(runs),
         identical=sum(run.divergence is None for run in runs),

@@ -22,7 +22,8 @@ ACTIVITIES = {
     "graft": "learning to merge tokens",
     "reading": "learning more",
 }
-HURRIED = 60.0  # minutes; a shorter run skips reading step and parity gate, and evaluates fewer settings
+# minutes; a shorter run skips the reading step and most of the parity gate, and evaluates fewer settings
+HURRIED = 60.0
 
 
 @dataclass(frozen=True)

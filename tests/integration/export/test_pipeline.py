@@ -140,6 +140,7 @@ def test_export_deletes_its_own_leftovers_only_and_keeps_a_link(tmp_path: Path) 
     ("part", "error", "options"),
     [
         ("check_parity", ParityError("base.logits"), {"precision": "fp32"}),
+        ("check_graphs", ParityError("base.logits"), {"precision": "fp32", "verify": "graphs"}),
         ("check_parity", ParityError("base.logits"), {"precision": "f32", "formats": ["gguf"]}),
         ("write_gguf", OSError(28, "No space left on device"), {"precision": "f32", "formats": ["gguf"]}),
     ],

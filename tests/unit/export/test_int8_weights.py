@@ -106,6 +106,18 @@ def test_folded_model_computes_the_same(output_norms: bool) -> None:
     assert not any(path.endswith("down_proj") for path in largest)  # its rows have their own
 
 
+@pytest.mark.parametrize(("largest", "one_range"), [(5.0, True), (20.0, False)])
+def test_a_product_with_few_far_larger_rows_has_no_common_range(largest: float, one_range: bool) -> None:
+    """The other rows would keep a few of 127 steps: Gemma's head lost nine answers of ten."""
+    ranges = InputRanges(toy_model())
+    rows = torch.ones(64, 32)
+    for first in (1.0, largest, 1.0):
+        rows[0, 3] = first
+        ranges._widen(HEAD, rows)
+    found = ranges.by_product(Folds({}))
+    assert found == ({HEAD: largest} if one_range else {})
+
+
 def test_folds_are_stored_as_text() -> None:
     folds = Folds({"a": np.array([-8, 0, 8], np.int8)})
     found = Folds.from_json(folds.to_json())
