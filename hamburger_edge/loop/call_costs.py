@@ -11,7 +11,8 @@ from hamburger_edge.loop.backend import Backend
 
 ROUNDS, FEWEST_ROUNDS = 7, 3  # the shortest time counts: other programs only make a call longer
 SECONDS = 0.7  # of the first start of a bundle, after which no further round begins
-DRAFT_ROWS = 8  # rows of a usual draft, over which the cost of one is averaged
+DRAFT_ROWS = 4  # rows of a usual draft, over which the cost of one is averaged
+SLOTS = 64  # of a usual text: attention to them makes each further row dearer
 UNDISTURBED = 0.8  # share of the time in which the threads have a processor, if nothing else runs
 HIGHEST_COST = 2.0  # of a call
 
@@ -37,20 +38,26 @@ class CallTimes:
 def time_calls(
     backend: Backend, rows: Sequence[int] = (1, DRAFT_ROWS), *, seconds: float = SECONDS, threads: int = 0
 ) -> CallTimes | None:
-    """Time calls in turns, with a cache that is empty before and after. None: they take too long.
+    """Time calls in turns, behind SLOTS slots if the cache has room. It is empty before and after.
+
+    None: they take too long.
 
     A micro step follows a base call, as in a draft, so its weights are not in the processor's cache. With
     `threads` it ends, with None, as soon as these do not have a processor each. The first round, which reads
     weights from the disk, does not count for that.
     """
     token = min(backend.info.eos_ids, default=0)
+    slots = min(SLOTS, backend.info.cache_slots - max(rows) - 1)
+    if slots > 0:
+        backend.macro([(token,)] * slots, range(slots), [slots - 1])
+    slots = backend.slots
     base, steps = [list[float]() for _ in rows], list[float]()
     end, clock = perf_counter() + seconds, ProcessorClock()
     while len(base[0]) < ROUNDS and (not base[0] or perf_counter() < end):
         for times, count in zip(base, rows, strict=True):
-            backend.truncate(0)
+            backend.truncate(slots)
             begin = perf_counter()
-            readout = backend.macro([(token,)] * count, range(count), range(count))
+            readout = backend.macro([(token,)] * count, range(slots, slots + count), range(count))
             times.append(perf_counter() - begin)
             if not backend.info.has_graft:
                 continue

@@ -21,7 +21,7 @@ import onnxruntime
 from hamburger_edge.drafts.drafting import Costs
 from hamburger_edge.errors import HamburgerError
 from hamburger_edge.loop.backend import Backend
-from hamburger_edge.loop.call_costs import time_calls
+from hamburger_edge.loop.call_costs import DRAFT_ROWS, SLOTS, time_calls
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.strict import from_mapping, read_json
@@ -58,7 +58,8 @@ def machine_costs(backend: Backend, threads: int) -> Costs | None:
 def costs_file(backend: Backend, threads: int) -> Path:
     """Return the file of a bundle on this processor, with so many threads and this ONNX Runtime."""
     info = backend.info
-    parts = info.fingerprint, info.provider, threads, _processor(), onnxruntime.__version__
+    measured = DRAFT_ROWS, SLOTS
+    parts = info.fingerprint, info.provider, threads, _processor(), onnxruntime.__version__, measured
     return cache_folder() / "costs" / f"{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.json"
 
 

@@ -10,10 +10,10 @@ from hamburger_edge.loop.call_costs import CallTimes, time_calls
 
 
 def test_costs_are_in_units_of_a_call_with_one_row() -> None:
-    assert CallTimes({1: 0.010, 8: 0.024}, 0.002, 2.0).costs() == Costs(row=0.2, micro=0.2)
-    assert CallTimes({1: 0.010, 8: 0.028}, 0.002, 2.0, pairs_rows=True).costs() == Costs(row=0.3, micro=0.2)
-    assert CallTimes({1: 0.010, 8: 0.009}, 0.0, 2.0).costs() == Costs(row=0.01, micro=0.01)
-    assert CallTimes({1: 0.010, 8: 1.0}, 1.0, 2.0).costs() == Costs(row=2.0, micro=2.0)
+    assert CallTimes({1: 0.010, 4: 0.016}, 0.002, 2.0).costs() == Costs(row=0.2, micro=0.2)
+    assert CallTimes({1: 0.010, 4: 0.016}, 0.002, 2.0, pairs_rows=True).costs() == Costs(row=0.3, micro=0.2)
+    assert CallTimes({1: 0.010, 4: 0.009}, 0.0, 2.0).costs() == Costs(row=0.01, micro=0.01)
+    assert CallTimes({1: 0.010, 4: 1.0}, 1.0, 2.0).costs() == Costs(row=2.0, micro=2.0)
 
 
 @pytest.mark.parametrize(("processors", "threads", "undisturbed"), [(1.9, 2, True), (1.2, 2, False)])
@@ -27,7 +27,7 @@ def test_calls_take_turns_and_leave_the_cache_empty() -> None:
     assert times is not None
     assert set(times.rows) == {1, 3}
     assert times.micro > 0
-    assert backend.macro_calls[:4] == [1, 3, 1, 3]
+    assert backend.macro_calls[:5] == [64, 1, 3, 1, 3]
     assert backend.slots == 0
 
 
@@ -39,5 +39,5 @@ def test_measuring_ends_once_the_threads_have_no_processors() -> None:
     """A start on a busy machine must not wait for all rounds."""
     backend = ScriptedBackend()
     assert time_calls(backend, (1, 3), threads=1000) is None  # more than any machine gives
-    assert backend.macro_calls == [1, 3, 1, 3]
+    assert backend.macro_calls == [64, 1, 3, 1, 3]
     assert backend.slots == 0
