@@ -106,9 +106,15 @@ MUTANTS = [
     *_of(
         f"{DRAFTS}/drafting.py",
         "unit/drafts/test_drafting.py",
-        ("copies.kept, copies.next = copies.kept + 1, position + 1", "copies.kept += 1"),
         ("if copied and (usual is None or copied.chance > usual.chance)", "if copied"),
+    ),
+    *_of(
+        f"{DRAFTS}/lookup.py",
+        "unit/drafts/test_drafting.py",
+        ("copies.next = guess.place + 1", "pass"),
         ("in enumerate(self._drafted[: kept + 1])", "in enumerate(self._drafted[:kept])"),
+        ("self._behind[self._text[-1]].pop()", "pass"),
+        ("bisect_left(places, after)", "len(places)"),
     ),
     *_of(
         f"{DRAFTS}/copied_words.py",
