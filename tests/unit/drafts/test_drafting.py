@@ -49,8 +49,7 @@ def test_an_answer_is_copied_from_itself() -> None:
     assert token(drafter.guess([9])) == 9  # behind the prompt comes the answer
 
 
-def test_a_text_is_searched_as_if_it_were_new() -> None:
-    """Whatever drafts were rejected before."""
+def test_a_rejected_draft_leaves_nothing_in_the_text() -> None:
     rng = np.random.default_rng(4)
     followed, answer = Drafter([3, 4, 5, 3], None), list[int]()
     for _ in range(300):
