@@ -47,12 +47,13 @@ def time_calls(
     weights from the disk, does not count for that.
     """
     token = min(backend.info.eos_ids, default=0)
+    end = perf_counter() + seconds
     slots = min(SLOTS, backend.info.cache_slots - max(rows) - 1)
     if slots > 0:
         backend.macro([(token,)] * slots, range(slots), [slots - 1])
     slots = backend.slots
     base, steps = [list[float]() for _ in rows], list[float]()
-    end, clock = perf_counter() + seconds, ProcessorClock()
+    clock = ProcessorClock()
     while len(base[0]) < ROUNDS and (not base[0] or perf_counter() < end):
         for times, count in zip(base, rows, strict=True):
             backend.truncate(slots)

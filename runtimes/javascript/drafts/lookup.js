@@ -1,8 +1,10 @@
 // Prompt lookup: copies of what followed the same tokens before, in the prompt or in the answer itself.
 //
 //     prompt   will yuo come to the garden today ?
-//     answer   Will you come               -> to the garden today ?
+//     answer   Will you come                         -> to the garden today ?
 //     answer   first, add the flour. Then, add the   -> flour
+//
+// The chance of a copy depends on how many tokens match before it.
 
 /** @import { Guess } from "./draft_index.js" */
 
