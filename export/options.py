@@ -61,9 +61,10 @@ class ExportOptions:
         if not formats or not all(among(name, FORMATS) for name in formats):
             named = (", ".join(map(_plain, formats)) or "none") if several else safe_repr(given)
             raise InputError(f"formats must be 'onnx', 'gguf' or both, got {named}")
-        for name in ("verify", "force", "assembly"):
-            if (name, getattr(self, name)) != ("verify", GRAPHS):
-                flag(name, getattr(self, name))
+        if not (isinstance(self.verify, str) and self.verify == GRAPHS):
+            flag("verify", self.verify)
+        for name in ("force", "assembly"):
+            flag(name, getattr(self, name))
         if self.assembly and (self.formats, self.precision, self.flavor) != (("onnx",), "int8", "fused"):
             raise InputError("assembly is for fused graphs at int8: use --precision int8")
         if self.has_graphs:

@@ -49,7 +49,7 @@ MUTANTS = [
         ("if not more or more >= ledger.room_behind(stop)", "if not more or more > ledger.room_behind(stop)"),
         ("run.decoding.confidence ** (1 / self._longest)", "run.decoding.confidence"),
         (
-            "return floor >= self._unchecked and len(slot) < self._longest",
+            "return 0 < floor >= self._unchecked and len(slot) < self._longest",
             "return floor >= self._unchecked",
         ),
     ),

@@ -97,8 +97,8 @@ class HybridRule:
         self._unchecked = run.decoding.confidence ** (1 / self._longest)
 
     def merges(self, floor: float, slot: Sequence[StepToken]) -> bool:
-        """Whether a token whose probability has this lower bound joins the slot, unchecked."""
-        return floor >= self._unchecked and len(slot) < self._longest
+        """Whether a token whose probability has this lower bound joins the slot, unchecked; with 0 never."""
+        return 0 < floor >= self._unchecked and len(slot) < self._longest
 
     def doubts(self, row: BaseRow, stop: int) -> bool:
         """Whether merged slots before `stop` must be read again before the base chooses from this row."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from helpers.toys.toy_bundles import (
 )
 
 from hamburger_edge.bundle.reading import load_manifest
+from hamburger_edge.drafts.drafting import USUAL_COSTS
 from hamburger_edge.errors import ClosedError, ContextFullError
 from hamburger_edge.loop.backend import Backend
 from hamburger_edge.loop.ledger import Group, Ledger
@@ -217,7 +219,7 @@ def test_full_cache_full_group_and_closed_backend_are_errors(pair: Pair) -> None
 @pytest.mark.parametrize("pair", GGUF, indirect=True)
 def test_greedy_tokens_equal_pytorch_with_groups_of_each_length(pair: Pair) -> None:
     def generate(backend: Backend, decoding: Decoding, driver: Driver | None) -> list[Group]:
-        info = backend.info
+        info = backend.info = replace(backend.info, draft_costs=USUAL_COSTS)  # each runtime has its own
         sampler = Sampler(SamplingSettings(), info.vocab_size, info.draft_vocab, top_probabilities=None)
         sampler.begin(token for group in PROMPT for token in group)
         steps = Engine(backend).run(PROMPT, decoding, sampler, reuse="none", driver=driver)
@@ -234,4 +236,4 @@ def test_greedy_tokens_equal_pytorch_with_groups_of_each_length(pair: Pair) -> N
         groups, expected = (generate(backend, decoding, driver) for backend in pair)
         assert groups == expected
         sizes |= {len(group) for group in groups}
-    assert sizes == set(range(1, longest + 1))
+    assert sizes >= set(range(1, longest + 1))

@@ -99,9 +99,9 @@ class HybridRule {
     this.#unchecked = run.settings.confidence ** (1 / run.info.maxGroupTokens);
   }
 
-  /** Whether a token whose probability has this lower bound joins the slot, unchecked. @param {number} floor @param {Slot} slot */
+  /** Whether a token whose probability has this lower bound joins the slot, unchecked; with 0 never. @param {number} floor @param {Slot} slot */
   merges(floor, slot) {
-    return floor >= this.#unchecked && slot.length < this.#run.info.maxGroupTokens;
+    return floor > 0 && floor >= this.#unchecked && slot.length < this.#run.info.maxGroupTokens;
   }
 
   /**
