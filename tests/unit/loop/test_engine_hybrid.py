@@ -15,6 +15,7 @@ from helpers.scripted_backend import EOS, ScriptedBackend, info
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hamburger_edge.drafts.drafting import Costs
 from hamburger_edge.loop.backend import MicroReadout, ModelInfo
 from hamburger_edge.loop.ledger import Group
 from hamburger_edge.loop.modes.engine import Engine
@@ -152,9 +153,9 @@ def test_by_rule_before_the_previous_step_gives_the_chance() -> None:
         def stop(self, text: tuple[int, ...]) -> float:
             return (0.01, 0.15)[len(text) % 2]  # how sure the next token is
 
-    engine = Engine(Alternating(info(stop_rule="before"), eos_rate=0.0))
-    steps, _ = run(engine, [5, 6, 7, 8], mode="hybrid", confidence=0.8, max_tokens=24)
-    assert [len(step.tokens) for step in steps] == [4] * 6
+    engine = Engine(Alternating(info(stop_rule="before", draft_costs=Costs(micro=0.01)), eos_rate=0.0))
+    steps, _ = run(engine, [5, 6, 7, 8], mode="hybrid", confidence=0.8, max_tokens=40)
+    assert [len(step.tokens) for step in steps] == [4] * 10
     assert {tuple(map(len, step.groups)) for step in steps} == {(2, 2)}
 
 
