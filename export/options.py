@@ -45,8 +45,8 @@ class ExportOptions:
     # positions of the bundle, whose rotations it stores (33 MB of 131,072); None: as many as the base was
     # trained for, or as a portable bundle's cache can hold
     context_length: int | None = None
-    # run the parity gate: a bundle that disagrees with PyTorch is not kept; "graphs": only its first part,
-    # which takes seconds
+    # run the parity gate: a bundle that disagrees with PyTorch is not kept; "graphs": of ONNX graphs only its
+    # first part, which takes seconds
     verify: bool | Literal["graphs"] = True
     # also write the checkpoint's folder `assembly`, from which this bundle is assembled without PyTorch
     assembly: bool = False

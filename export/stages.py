@@ -23,5 +23,6 @@ def stages_of(options: ExportOptions) -> dict[str, float]:
     stages["hashing"] = 1.0
     if options.verify:
         first = "verifying graphs"
-        stages |= {first: GATE[first]} if options.verify == GRAPHS else GATE
+        partly = options.verify == GRAPHS and not options.has_gguf
+        stages |= {first: GATE[first]} if partly else GATE
     return {**stages, "finishing": 0.5}

@@ -37,7 +37,7 @@ class InputRanges:
     def __init__(self, model: Hamburger):
         self.model = model
         self.largest: dict[str, Tensor] = {}
-        self.sampled: dict[str, list[Tensor]] = {}  # bfloat16 [SAMPLED, K], some of the rows
+        self.sampled: dict[str, list[Tensor]] = {}  # bfloat16 [SAMPLED, K], some rows; not of BY_ROW
         self.hooks = [model.base.norm.register_forward_hook(self._output_hook(HEAD))]
         for number, layer in enumerate(model.base.layers):
             listened = {source: readers[0] for source, readers in READERS.items()}
@@ -62,8 +62,9 @@ class InputRanges:
 
     def _widen(self, name: str, sizes: Tensor) -> None:
         rows = sizes.flatten(0, -2)
-        evenly = ((torch.arange(SAMPLED) + 0.5) / SAMPLED * len(rows)).long()
-        self.sampled.setdefault(name, []).append(rows[evenly].bfloat16())
+        if not name.endswith(BY_ROW):
+            evenly = ((torch.arange(SAMPLED) + 0.5) / SAMPLED * len(rows)).long()
+            self.sampled.setdefault(name, []).append(rows[evenly].bfloat16())
         largest = rows.amax(0)
         before = self.largest.get(name)
         self.largest[name] = largest if before is None else torch.maximum(before, largest)
@@ -100,7 +101,7 @@ class InputRanges:
     def _median(self, name: str, folds: Folds) -> float:
         """Return the largest magnitude of the median row after folding."""
         rows = torch.cat(self.sampled[name]).float().numpy()
-        return float(np.median([folds.apply(name, row).max() for row in rows]))
+        return float(np.median(folds.apply(name, rows).max(-1)))
 
     def close(self) -> None:
         for hook in self.hooks:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hamburger_edge.drafts.copied_words import COPY, START, CopyReader, Reading, Words
-from hamburger_edge.drafts.draft_index import USUAL_RATES, DraftIndex, Guess, place_keys, run_keys
+from hamburger_edge.drafts.draft_index import USUAL_RATES, DraftIndex, Guess, Rates, place_keys, run_keys
 from hamburger_edge.drafts.lookup import Copies, Lookup
 
 MOST = 24  # tokens drafted after the first
@@ -31,9 +31,13 @@ class Costs:
 USUAL_COSTS = Costs()
 
 
+def rates_of(index: DraftIndex | None) -> Rates:
+    return index.rates if index else USUAL_RATES
+
+
 def worth_of_token(index: DraftIndex | None, costs: Costs) -> float:
     """Return what a kept token saves, in base calls: the average cost of one."""
-    rates = index.rates if index else USUAL_RATES
+    rates = rates_of(index)
     return min(1.0, (1 + costs.row * rates.rows) / rates.tokens)
 
 
@@ -49,8 +53,8 @@ class Drafter:
     ) -> None:
         index = index or None  # an empty one guesses nothing
         self._prompt, self._index = tuple(prompt), index
-        rates = index.rates if index else USUAL_RATES
-        self._lookup = Lookup(self._prompt, rates.copies, Copies() if copies is None else copies)
+        chances = rates_of(index).copies
+        self._lookup = Lookup(self._prompt, chances, Copies() if copies is None else copies)
         if index:
             self._reader = CopyReader(self._prompt, words, index.may_begin)
             self._readings = [Reading()]  # before each of the answer's tokens, and after the last

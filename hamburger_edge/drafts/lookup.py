@@ -1,4 +1,4 @@
-"""Prompt lookup: copies of what followed the same tokens before, in the prompt or in the answer itself.
+"""Prompt lookup guesses the token that followed the same tokens before, in the prompt or in the answer.
 
     prompt   will yuo come to the garden today ?
     answer   Will you come                         -> to the garden today ?

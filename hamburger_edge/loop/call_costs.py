@@ -1,4 +1,4 @@
-"""Time calls of a backend: what a drafted row and a micro step cost on this machine."""
+"""Time calls of a backend, for the costs of a drafted row and of a micro step on this machine."""
 
 from __future__ import annotations
 
@@ -48,10 +48,9 @@ def time_calls(
     """
     token = min(backend.info.eos_ids, default=0)
     end = perf_counter() + seconds
-    slots = min(SLOTS, backend.info.cache_slots - max(rows) - 1)
-    if slots > 0:
+    slots = max(0, min(SLOTS, backend.info.cache_slots - max(rows) - 1))
+    if slots:
         backend.macro([(token,)] * slots, range(slots), [slots - 1])
-    slots = backend.slots
     base, steps = [list[float]() for _ in rows], list[float]()
     clock = ProcessorClock()
     while len(base[0]) < ROUNDS and (not base[0] or perf_counter() < end):

@@ -2,8 +2,11 @@
 
 Before the prompt is read there is no token of the base: a draft then holds guesses only, from the first on.
 
-`stands` is the probability that the base keeps the whole draft, `worth` what a kept token saves on average,
-`wanted` the probability that there is no guess or a wrong one. Costs are in units of a base call.
+    stands   the probability that the base keeps the whole draft
+    worth    what a kept token saves on average
+    wanted   the probability that there is no guess, or a wrong one
+
+Costs are in units of a base call.
 
     micro step   runs if   worth * stands * wanted * (1 - p_stop) > cost of its micro steps and of a row
     token        joins if  worth * stands * p >= cost of a row, or if it is merged, without a row
