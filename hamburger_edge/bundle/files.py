@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from hamburger_edge.drafts.draft_index import read_draft_index
 from hamburger_edge.errors import BundleError
 from hamburger_edge.loop.answer_facts import AnswerFacts
 from hamburger_edge.loop.backend import ModelInfo
-from hamburger_edge.support.files import DRAFT_INDEX, sha256
+from hamburger_edge.support.files import DRAFT_INDEX, sha256, write_atomically
 
 
 def file_entries(folder: Path) -> Iterator[FileEntry]:
@@ -64,6 +66,23 @@ def _check_file(path: Path, root: Path, entry: FileEntry, *, hashes: bool) -> No
         )
     if hashes and sha256(path) != entry.sha256:
         raise BundleError(f"{path}: its content differs from the manifest's sha256: copy the bundle again")
+
+
+def put_draft_index(folder: Path, manifest: Manifest, data: bytes) -> None:
+    """Give a bundle this draft index; at any moment it has the former one, none or this one."""
+    others = [entry for entry in manifest.files if entry.path != DRAFT_INDEX]
+    entry = FileEntry(DRAFT_INDEX, len(data), hashlib.sha256(data).hexdigest())
+    listed = sorted([*others, entry], key=lambda entry: entry.path)
+    path = folder / DRAFT_INDEX
+    try:
+        dataclasses.replace(manifest, files=tuple(others)).save(folder)
+        with write_atomically(path) as temporary:
+            temporary.write_bytes(data)
+        dataclasses.replace(manifest, files=tuple(listed)).save(folder)
+    except OSError as error:
+        raise BundleError(
+            f"{path}: cannot be written ({error.strerror}): check space and permissions"
+        ) from error
 
 
 def model_info(folder: Path, manifest: Manifest, **measured: Any) -> ModelInfo:

@@ -25,7 +25,8 @@ from hamburger_edge.models.bases.weights import LoadedBase
 from hamburger_edge.models.checkpoints.built_in import resolve
 from hamburger_edge.models.checkpoints.calibration_text import CalibrationExample
 from hamburger_edge.models.checkpoints.manifest import MANIFEST, read_manifest
-from hamburger_edge.models.training.data.batches import DistilledData, Split, side
+from hamburger_edge.models.training.data.batches import DistilledData
+from hamburger_edge.models.training.data.split import Split, side
 from hamburger_edge.support.progress import LogCallback, Progress
 from hamburger_edge.support.strict import read_json
 from hamburger_edge.tuning.data.augment import Augmented, augmented, call_form

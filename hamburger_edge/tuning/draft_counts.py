@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
 
 from hamburger_edge.drafts.copied_words import COPY, START, CopyReader, Reading, Words
 from hamburger_edge.drafts.draft_index import NEAREST, begin_key, context_keys, place_keys, run_keys
@@ -19,7 +23,7 @@ Kind = Literal["tokens", "places", "runs"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MANY = 20  # times the least number of answers: those behind a place where copies begin
 PLACES, RUNS = 100, 101  # orders of contexts of these kinds; those of tokens count up from 0
-OTHER = -1
+OTHER = START  # no copy; no answer holds this token
 
 
 @dataclass(frozen=True)
@@ -58,34 +62,79 @@ def count_answers(
     pairs: Sequence[Pair], words: Words | None, begins: set[int], least: int
 ) -> dict[Context, Entry]:
     """Count different answers by context."""
-    shared: dict[Context, Counter[int]] = defaultdict(Counter)  # -> token -> answers
+    entries: dict[Context, Entry] = {}
     endings: dict[Context, Context] = {}  # the next shorter one
-    seen: set[tuple[int, int, int]] = set()
-    newest = None
-    for prompt, answer in pairs:
-        if answer != newest:
-            newest, seen = answer, set()
-        reader = CopyReader(prompt, words, lambda skeleton: begin_key(skeleton) in begins)
-        ending = (0, 0)
-        for order, key, token in _events(reader, answer):
-            if 0 < order < PLACES:
-                endings[order, key] = ending
-            ending = order, key
-            if (order, key, token) not in seen:
-                seen.add((order, key, token))
-                shared[order, key][token] += 1
-    entries = {}
-    for (order, key), tokens in shared.items():
-        total = sum(tokens.values())
-        if order < PLACES:
-            token, count = tokens.most_common(1)[0]
-            if count >= least:
-                entries[order, key] = Entry("tokens", token, count, total)
-        elif total >= least:
-            kind: Kind = "runs" if order == RUNS else "places"
-            entries[order, key] = Entry(kind, COPY, tokens[COPY], total)
+    for order, events in sorted(_events_of(pairs, words, begins).items()):
+        kind: Kind = "tokens" if order < PLACES else "runs" if order == RUNS else "places"
+        for key, token, count, total in _counted(events, kind, least):
+            entries[order, key] = Entry(kind, token, count, total)
+        if 0 < order < PLACES:
+            endings |= {
+                (order, key): (order - 1, ending)
+                for key, ending in zip(events.keys, events.endings, strict=True)
+                if (order, key) in entries
+            }
     _drop_idle(entries, endings)
     return entries
+
+
+class _Events:
+    """The contexts of one order and the tokens after them, in arrays: a token has several of these."""
+
+    def __init__(self) -> None:
+        self.keys, self.endings, self.tokens, self.answers = (array("I") for _ in range(4))
+
+
+def _events_of(pairs: Sequence[Pair], words: Words | None, begins: set[int]) -> dict[int, _Events]:
+    """Return the events by order. Equal answers, which follow each other, have one number."""
+    found: dict[int, _Events] = defaultdict(_Events)
+    number, newest = -1, None
+    for prompt, answer in pairs:
+        if answer != newest:
+            number, newest = number + 1, answer
+        reader = CopyReader(prompt, words, lambda skeleton: begin_key(skeleton) in begins)
+        ending = 0
+        for order, key, token in _events(reader, answer):
+            events = found[order]
+            events.keys.append(key)
+            events.endings.append(ending)
+            events.tokens.append(token)
+            events.answers.append(number)
+            ending = key
+    return found
+
+
+def _counted(events: _Events, kind: Kind, least: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (key, token, different answers with the token, with any) of contexts that enough of them share.
+
+    The token is the most frequent one, or COPY for other kinds than "tokens".
+    """
+    columns = (np.frombuffer(column, np.uint32) for column in (events.answers, events.tokens, events.keys))
+    answers, tokens, keys = (column.astype(np.int64) for column in columns)
+    order = np.lexsort((answers, tokens, keys))
+    answers, tokens, keys = answers[order], tokens[order], keys[order]
+    fresh = _changes(keys) | _changes(tokens)  # of an event with another key or token than the one before
+    starts = np.flatnonzero(fresh)
+    counts = np.add.reduceat(fresh | _changes(answers), starts, dtype=np.int64)
+    keys, tokens = keys[starts], tokens[starts]
+    first = np.flatnonzero(_changes(keys))
+    totals = np.add.reduceat(counts, first)
+    if kind == "tokens":
+        shared = np.maximum.reduceat(counts, first)
+        best = np.lexsort((tokens, -counts, keys))[first]
+    else:
+        copied = np.where(tokens == COPY, counts, 0)
+        shared, best = np.add.reduceat(copied, first), None
+    kept = (shared if best is not None else totals) >= least
+    chosen = np.full(len(first), COPY) if best is None else tokens[best]
+    rows = np.stack([keys[first], chosen, shared, totals])[:, kept]
+    yield from rows.T.tolist()
+
+
+def _changes(column: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return where a value differs from the one before; the first one does."""
+    changes: npt.NDArray[np.bool_] = np.diff(column, prepend=column[0] - 1) != 0
+    return changes
 
 
 def _drop_idle(entries: dict[Context, Entry], endings: Mapping[Context, Context]) -> None:
@@ -102,7 +151,7 @@ def _drop_idle(entries: dict[Context, Entry], endings: Mapping[Context, Context]
 
 
 def _events(reader: CopyReader, answer: Tokens) -> Iterator[tuple[int, int, int]]:
-    """Yield (order, key, token) of what each token of an answer shows; OTHER: it is no copy."""
+    """Yield (order, key, token) for each token of an answer and its contexts, the shorter ones first."""
     reading = Reading()
     for token in answer:
         expected, skeleton = reader.expected(reading), reading.skeleton

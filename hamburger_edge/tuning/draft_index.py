@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from hamburger_edge.chat.template import ChatTemplate
-from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.drafts.copied_words import COPY, CopyReader, Reading, Words
 from hamburger_edge.drafts.draft_index import (
     ENTRY,
@@ -27,13 +20,6 @@ from hamburger_edge.drafts.draft_index import (
 )
 from hamburger_edge.drafts.drafting import MOST, Drafter
 from hamburger_edge.drafts.lookup import LONGEST_MATCH
-from hamburger_edge.models.checkpoints.facts import check_checkpoint, put_file
-from hamburger_edge.models.distillation.conversations import ANSWER
-from hamburger_edge.models.distillation.written import question_of
-from hamburger_edge.models.training.data.batches import split_questions
-from hamburger_edge.support.files import DRAFT_INDEX
-from hamburger_edge.tuning.data.encoding import Encoder
-from hamburger_edge.tuning.data.examples import read_examples
 from hamburger_edge.tuning.draft_counts import (
     KINDS,
     Entry,
@@ -44,7 +30,6 @@ from hamburger_edge.tuning.draft_counts import (
     count_answers,
     word_keys,
 )
-from hamburger_edge.tuning.tune_recipe import TuneRecipe
 
 LEAST_ANSWERS = 5  # distinct answers that must share an entry
 BUCKETS = 25  # 0.05 wide up to 0.95, then 0.01
@@ -152,32 +137,6 @@ class _Calibration:
     def word_chance(self) -> float:
         prior = 4
         return (self.in_words[1] + prior * USUAL_RATES.word) / (self.in_words[0] + prior)
-
-
-def index_examples(
-    checkpoint: Path, examples: Path, share: float = TuneRecipe.share, least: int = LEAST_ANSWERS
-) -> DraftIndex:
-    """Give a checkpoint an index of its examples; as in `tune`, a hash of each prompt chooses its use."""
-    from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
-
-    check_checkpoint(checkpoint)
-    loaded = load_checkpoint(checkpoint)
-    config = loaded.model.config
-    template = ChatTemplate.from_json(loaded.chat_template)
-    tokenizer = Tokenizer(loaded.tokenizer)
-    encoder = Encoder.of(template, tokenizer, config.eos_ids)
-    written = map(encoder.encode, read_examples(examples).examples)
-    pairs = [question_and_answer(np.array(text.ids), np.array(text.roles)) for text in written]
-    split = split_questions((question for question, _ in pairs), share)
-    learned, others = ([pairs[number] for number in part] for part in (split.train, split.calibration))
-    data = build_draft_index(learned, others, config.base.vocab_size, tokenizer.words(), least)
-    put_file(checkpoint, DRAFT_INDEX, data)
-    return DraftIndex(data, config.base.vocab_size)
-
-
-def question_and_answer(ids: npt.NDArray[Any], roles: npt.NDArray[Any]) -> tuple[list[int], list[int]]:
-    """Return the tokens before a conversation's first answer, and those of its answers."""
-    return question_of(ids, roles).tolist(), ids[roles == ANSWER].tolist()
 
 
 def _bucket(entry: Entry) -> int:

@@ -11,13 +11,16 @@ from hamburger_edge.evaluation.asking import Request
 from hamburger_edge.evaluation.judges import find_judge, fitting_judge
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, write_calibration
 from hamburger_edge.models.checkpoints.facts import put_file, write_into
-from hamburger_edge.models.distillation.written import WrittenConversation, write_conversations
-from hamburger_edge.models.training.data.batches import DistilledData, Split, split_questions
+from hamburger_edge.models.distillation.conversations import ANSWER
+from hamburger_edge.models.distillation.written import WrittenConversation, question_of, write_conversations
+from hamburger_edge.models.training.data.batches import DistilledData
+from hamburger_edge.models.training.data.split import Split, split_questions
 from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.tuning.data.copied_values import copied_fields
 from hamburger_edge.tuning.data.examples import Example
 from hamburger_edge.tuning.dataset import TOKENIZER, Dataset
-from hamburger_edge.tuning.draft_index import build_draft_index, question_and_answer
+from hamburger_edge.tuning.draft_counts import Pair
+from hamburger_edge.tuning.draft_index import build_draft_index
 from hamburger_edge.tuning.judging.baselines import Baseline, baselines
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.tune_run import TuneRun
@@ -94,13 +97,14 @@ def draft_index(task: Task, data: DistilledData) -> bytes:
     Held-out answers judge the settings, so the index is fitted to the calibration part.
     """
 
-    def pairs(numbers: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-        spans = (slice(*data.starts[number : number + 2]) for number in numbers)
-        return [question_and_answer(data.ids[span], data.roles[span]) for span in spans]
+    def pair(number: int) -> Pair:
+        span = slice(*data.starts[number : number + 2])
+        ids, roles = data.ids[span], data.roles[span]
+        return question_of(ids, roles).tolist(), ids[roles == ANSWER].tolist()
 
     split, words = task.split, task.dataset.encoder.tokenizer.words()
     size = task.dataset.base.config.vocab_size
-    return build_draft_index(pairs(split.train), pairs(split.calibration), size, words)
+    return build_draft_index(map(pair, split.train), map(pair, split.calibration), size, words)
 
 
 def write_facts(checkpoint: Path, task: Task, data: DistilledData, index: bytes, recipe: TuneRecipe) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.evaluation.asking import EvaluationPlan
+from hamburger_edge.models.training.data.split import JUDGING_SHARE
 from hamburger_edge.models.training.training_recipe import Recipe
 from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.strict import from_mapping, read_toml
@@ -28,7 +29,7 @@ class TuneRecipe:
     lines: int = 100_000  # limit of lines of a command
     held_out: str = ""  # file of held-out examples; "": a share of `examples` is held out
     tools: str = ""  # file of the functions that answers call; "": those in the rows, if there are any
-    share: float = 0.05  # held-out share of the prompts; half as many more calibrate stop head and index
+    share: float = JUDGING_SHARE  # held-out share of the prompts; half as many more calibrate
     more_examples: str = ""  # file of examples that only train, such as made ones: none is held out
     augment: int = 0  # copies of the examples with exchanged texts, see augment.py
     template: Literal["brief", "base"] = "brief"  # marks around a prompt: the fewest possible, or all

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from hamburger_edge.models.architecture.hamburger import Hamburger
-from hamburger_edge.models.training.data.batches import Batches, Cuts, DistilledData, Split
+from hamburger_edge.models.training.data.batches import Batches, Cuts, DistilledData
+from hamburger_edge.models.training.data.split import Split
 from hamburger_edge.models.training.metrics import Totals
 from hamburger_edge.models.training.objective import LossWeights, Objective
 from hamburger_edge.models.training.speed import autocast

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -70,16 +70,31 @@ class Encoder:
         from hamburger_edge.models.distillation.written import WrittenConversation
 
         written = WrittenConversation()
+        for ids, learned in self._turns(example):
+            written.add(ids, ANSWER if learned else TEMPLATE)
+        return written
+
+    def pair(self, example: Example) -> tuple[list[int], list[int]]:
+        """Return the tokens before the first answer, and those of the answers."""
+        question: list[int] = []
+        answer: list[int] = []
+        for ids, learned in self._turns(example):
+            if learned:
+                answer += ids
+            elif not answer:
+                question += ids
+        return question, answer
+
+    def _turns(self, example: Example) -> Iterator[tuple[list[int], bool]]:
+        """Yield tokens and whether they are learned."""
         for number, turn in enumerate(example.turns):
             if number:
                 ids = self._ids(self.template.next_turn(turn.prompt))
                 ids = ids[1:] if ids[:1] == [self.end] else ids  # the answer already has its end token
             else:
                 ids = self._ids(self.template.first_turn(turn.prompt, example.system or ""))
-            written.add(ids)
-            answer = [*self._ids([(turn.answer, False)]), self.end]
-            written.add(answer, ANSWER if turn.learned else TEMPLATE)
-        return written
+            yield ids, False
+            yield [*self._ids([(turn.answer, False)]), self.end], turn.learned
 
     def question(self, example: Example) -> list[int]:
         """Return the tokens before the last answer."""

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ from hamburger_edge.models.training.data.segmentation import (
     cut_by_entropy,
     cut_by_lengths,
 )
+from hamburger_edge.models.training.data.split import Split, split_questions
 
 
 @dataclass
@@ -59,32 +60,6 @@ class TrainingBatch:
     def to(self, device: torch.device | str) -> TrainingBatch:
         tops = self.top_ids.to(device), self.top_log_probabilities.to(device)
         return TrainingBatch(self.groups.to(device), *tops, self.judged_sizes.to(device), self.starts)
-
-
-@dataclass
-class Split:
-    """Numbers of conversations: trained on, held out, for calibration."""
-
-    train: list[int]
-    calibration: list[int]
-    held_out: list[int]
-
-
-def side(question: npt.ArrayLike, held_out: float) -> Literal["train", "calibration", "held_out"]:
-    """Return the side of conversations that begin with these tokens."""
-    tokens = np.asarray(question, dtype=np.int32)
-    bucket = int.from_bytes(hashlib.sha256(tokens.tobytes()).digest()[:4]) / 2**32
-    if bucket < held_out:
-        return "held_out"
-    return "calibration" if bucket < 1.5 * held_out else "train"
-
-
-def split_questions(questions: Iterable[npt.ArrayLike], held_out: float) -> Split:
-    """Split conversations by a hash of the question's tokens, so that no question is on two sides."""
-    split = Split([], [], [])
-    for number, question in enumerate(questions):
-        getattr(split, side(question, held_out)).append(number)
-    return split
 
 
 @dataclass

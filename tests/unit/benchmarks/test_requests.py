@@ -27,7 +27,7 @@ from hamburger_edge.errors import HamburgerError, InputError
 from hamburger_edge.evaluation.recommending import CHOOSING
 from hamburger_edge.models.bases.sources.fetch import base_folder, is_complete
 from hamburger_edge.models.checkpoints.built_in import ZOO
-from hamburger_edge.models.training.data.batches import side
+from hamburger_edge.models.training.data.split import side
 from hamburger_edge.support.progress import no_progress
 from hamburger_edge.tuning.dataset import Dataset
 from hamburger_edge.tuning.tune_recipe import read_tune_recipe

@@ -17,7 +17,7 @@ from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.models.checkpoints.calibration_text import CALIBRATION, read_calibration
 from hamburger_edge.models.checkpoints.checkpoint import load_checkpoint
-from hamburger_edge.models.training.data.batches import Split, side
+from hamburger_edge.models.training.data.split import Split, side
 from hamburger_edge.support.progress import no_progress
 from hamburger_edge.tuning.data.augment import (
     AMBIGUOUS,
@@ -33,7 +33,7 @@ from hamburger_edge.tuning.data.augment import (
 from hamburger_edge.tuning.data.encoding import Encoder
 from hamburger_edge.tuning.data.examples import Example, Examples, Turn
 from hamburger_edge.tuning.dataset import Dataset
-from hamburger_edge.tuning.draft_index import index_examples
+from hamburger_edge.tuning.indexing import index_examples
 from hamburger_edge.tuning.task import draft_index, read_task, write_examples, write_facts
 from hamburger_edge.tuning.tune_recipe import TuneRecipe
 from hamburger_edge.tuning.tune_run import TuneRun
