@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 
@@ -26,6 +26,7 @@ CHUNK = 256  # tokens per base call while scoring
 # A variant is a setting for `Recommended.parse`, or FORCED followed by a group size.
 PLAIN, FORCED = "plain", "force-"
 VERIFY: Final = "verify"
+TEMPERATURE = 0.7  # of the answers of the curve
 
 
 class Ours:
@@ -56,8 +57,11 @@ class Ours:
         return as_turn(groups, slots, first, stream.stats)
 
     def begin(self, prompt: Sequence[int], tokens: int, variant: str) -> None:
-        """Start an answer of at most `tokens` tokens, which `advance` extends."""
-        self.stream = self._stream(prompt, tokens, variant)
+        """Start an answer of at most `tokens` tokens, which `advance` extends.
+
+        It is sampled: long greedy answers loop, and loops are easy to draft and to merge.
+        """
+        self.stream = self._stream(prompt, tokens, variant, temperature=TEMPERATURE, seed=0)
 
     def advance(self, tokens: int) -> tuple[int, float, int]:
         """Generate until the answer has at least `tokens` tokens.
@@ -82,10 +86,12 @@ class Ours:
         if self.model is not None:
             self.model.close()
 
-    def _stream(self, prompt: Sequence[int], tokens: int, variant: str) -> Stream:
+    def _stream(
+        self, prompt: Sequence[int], tokens: int, variant: str, **sampling: Unpack[Options]
+    ) -> Stream:
         assert self.model is not None
         inference = self.model.inference
-        options: Options = {"max_tokens": tokens, "ignore_eos": True}
+        options: Options = {"max_tokens": tokens, "ignore_eos": True, **sampling}
         if variant.startswith(FORCED):
             driver = groups_of_size(int(variant.removeprefix(FORCED)))
             options["mode"] = "merge"

@@ -17,7 +17,7 @@ from hamburger_edge.benchmarks.speed.curve import CHUNK, curve
 from hamburger_edge.benchmarks.speed.interleave import all_ratios
 from hamburger_edge.benchmarks.speed.our_speed import PLAIN
 from hamburger_edge.benchmarks.speed.running import Measured, Members, Running, Start, duration, start
-from hamburger_edge.benchmarks.speed.speed_plan import RUNTIMES, BenchPlan, full, pairs
+from hamburger_edge.benchmarks.speed.speed_plan import RUNTIMES, BenchPlan, compared, full, pairs
 from hamburger_edge.benchmarks.speed.speed_report import SpeedReport, SpeedRow
 from hamburger_edge.errors import HamburgerError
 from hamburger_edge.evaluation import machine
@@ -119,15 +119,16 @@ class Bench:
         return scores
 
     def _curve(self, chosen: Mapping[str, Program]) -> list[dict[str, Any]]:
-        """Measure cost against length: our first runtime, plain and in groups, and peers that continue.
+        """Measure cost against length: our first runtime in several modes, and peers that continue.
 
-        A second process of the same runtime generates in groups.
+        Each mode but plain decoding has a process of its own.
         """
         runtime = next((name for name in RUNTIMES if name in self.running.processes), None)
         longest = min(self.plan.longest, self.source.slots - len(self.prompts[0]))
         if runtime is None or longest < CHUNK:
             return []
-        second = self.start(runtime, chosen[runtime], self.source)
+        ours = chosen[runtime]
+        others = {variant: self.start(runtime, ours, self.source) for variant in compared(ours.variants)}
         began = 0.0
 
         def go_on(tokens: int) -> bool:
@@ -144,17 +145,17 @@ class Bench:
             self.running.skip(f"{name}: cost against length", error)
 
         try:
-            second.load()
-            runners = {
-                full(runtime, PLAIN): (self.running.processes[runtime].ask, PLAIN),
-                full(runtime, self.plan.compressed): (second.ask, self.plan.compressed),
-            }
+            runners = {full(runtime, PLAIN): (self.running.processes[runtime].ask, PLAIN)}
+            for variant, process in others.items():
+                process.load()
+                runners[full(runtime, variant)] = process.ask, variant
             for name, program in chosen.items():
                 if program.continues and name in self.running.processes:
                     runners[name] = self.running.processes[name].ask, ""
             return curve(runners, self.prompts[0], longest, go_on=go_on, failed=failed)
-        except HamburgerError as error:  # the second process did not load; `curve` reports other failures
+        except HamburgerError as error:  # a process did not load; `curve` reports other failures
             failed(runtime, error)
             return []
         finally:
-            second.close()
+            for process in others.values():
+                process.close()

@@ -51,11 +51,6 @@ class BenchPlan:
         forced = () if self.force_group is None else (f"{FORCED}{self.force_group}",)
         return ((PLAIN,) if self.random else VARIANTS) + forced
 
-    @property
-    def compressed(self) -> str:
-        """The variant that the curve compares with plain decoding."""
-        return f"{FORCED}{self.force_group}" if self.force_group else "merge-0.8"
-
 
 QUICK = BenchPlan(tokens=32, rounds=3, longest=512, seconds=90, build=False)
 
@@ -86,6 +81,15 @@ def useful(variants: tuple[str, ...], manifest: Manifest) -> tuple[str, ...]:
     """Return the variants that differ: mode merge of a plain model decodes plainly."""
     merging = () if manifest.model.has_graft else ("merge",)
     return tuple(variant for variant in variants if not variant.startswith(merging))
+
+
+def compared(variants: Sequence[str]) -> tuple[str, ...]:
+    """Return the variants that the curve compares with plain decoding, for a program with these."""
+    if forced := tuple(variant for variant in variants if variant.startswith(FORCED)):
+        return forced
+    if "merge-0.8" in variants:
+        return VERIFY, "hybrid-0.95", "merge-0.8"
+    return (VERIFY,) if VERIFY in variants else ()
 
 
 def full(name: str, variant: str) -> str:

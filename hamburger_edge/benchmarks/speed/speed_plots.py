@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,11 @@ def _length(plots: Any, report: SpeedReport) -> Any:
     figure = plots.figure(**SHAPE)
     time, memory = figure.subplots(1, 2)
     peers = iter((THEIRS, "#35618f", "#333333"))
+    modes = itertools.cycle(("--", "-", ":", "-."))  # plain decoding first
     for name, points in by_name(report.curve).items():
-        colour = OURS if "@" in name else next(peers, THEIRS)
-        style = {"label": name, "color": colour, "linestyle": "--" if name.endswith(f"@{PLAIN}") else "-"}
+        ours = "@" in name
+        colour, line = (OURS, next(modes)) if ours else (next(peers, THEIRS), "-")
+        style = {"label": name, "color": colour, "linestyle": line}
         tokens = [point["tokens"] for point in points]
         time.plot(tokens, [point["ms_per_token"] for point in points], **style)
         memory.plot(tokens, [point["kv_bytes"] / 1e6 for point in points], **style)

@@ -123,7 +123,8 @@ def long_answers(
     contenders["genai"].stops_at = stops_at
     for each in contenders.values():
         each.stretched = stretched
-    programs = {**ALONE, "genai": Program("", continues=True), "other": Program("")}
+    ours = Program("", variants=("plain", "merge-0.8"), needs_checkpoint=False)
+    programs = {"onnx": ours, "genai": Program("", continues=True), "other": Program("")}
     return known_bench(contenders, clock, **{"rounds": 1, "longest": 320, **changes}).run(programs)
 
 
@@ -131,16 +132,19 @@ def test_long_answers_alternate_and_are_compared_by_length() -> None:
     """One that fails on the way keeps what was measured, and the others go on."""
     log: list[str] = []
     report = long_answers(log, stops_at=192)
-    a_round = ["onnx", "onnx", "genai"]  # plainly and in groups
-    begun = [f"{name} up to 320 after 4" for name in ("onnx@plain", "onnx@merge-0.8", "genai@")]
+    modes = ["onnx@plain", "onnx@verify", "onnx@hybrid-0.95", "onnx@merge-0.8"]
+    a_round = ["onnx"] * 4 + ["genai"]
+    begun = [f"{name} up to 320 after 4" for name in (*modes, "genai@")]
     beginnings = [entry for pair in zip(begun, [f"{n} to 1" for n in a_round], strict=True) for entry in pair]
     stretches = [f"{name} to {until}" for until in (64, 128) for name in a_round]
-    stretches += [f"onnx to {until}" for until in (192, 256, 320) for _ in range(2)]
+    stretches += [f"onnx to {until}" for until in (192, 256, 320) for _ in modes]
     assert log[log.index(begun[0]) :] == beginnings + stretches
     assert report.skipped == [{"name": "genai: cost against length", "why": "no more room"}]
-    assert [point["ms_per_token"] for point in report.curve] == pytest.approx([20, 20, 40] * 2 + [20] * 6)
+    assert [point["ms_per_token"] for point in report.curve] == pytest.approx(
+        [20, 20, 20, 20, 40] * 2 + [20] * 12
+    )
     costs = {(cost.name, cost.length): cost for cost in bench_curve.at_lengths(report.curve)}
-    ours = {(name, length) for name in ("onnx@plain", "onnx@merge-0.8") for length in (128, 256)}
+    ours = {(name, length) for name in modes for length in (128, 256)}
     assert set(costs) == ours | {("genai", 128)}
     cost = costs["onnx@merge-0.8", 256]
     assert (cost.ms_per_token, cost.kv_bytes) == (pytest.approx(20), 25600)
@@ -157,9 +161,17 @@ def test_curve_ends_when_the_time_is_over() -> None:
         nonlocal now
         now += 10
 
-    # 30 s until all have begun, which is no stretch, then 30 s a stretch: the third would end at 120
-    report = long_answers([], stretched=pass_time, clock=lambda: now, seconds=115)
-    assert [point["tokens"] for point in report.curve] == [64] * 3 + [128] * 3
+    # 50 s until all have begun, which is no stretch, then 50 s a stretch: the third would end at 200
+    report = long_answers([], stretched=pass_time, clock=lambda: now, seconds=195)
+    assert [point["tokens"] for point in report.curve] == [64] * 5 + [128] * 5
+
+
+def test_the_curve_has_every_mode_that_can_differ_from_plain_decoding() -> None:
+    merging = ("plain", "merge-0.9", "merge-0.8", "merge-0.7", "verify")
+    assert bench_plan.compared(merging) == ("verify", "hybrid-0.95", "merge-0.8")
+    assert bench_plan.compared(("plain", "verify")) == ("verify",)  # a plain model merges nothing
+    assert bench_plan.compared((*merging, "force-2")) == ("force-2",)
+    assert bench_plan.compared(("plain",)) == ()  # random weights guess nothing
 
 
 def test_by_default_every_prompt_is_measured_once() -> None:
