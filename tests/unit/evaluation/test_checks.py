@@ -7,9 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from helpers.places import ROOT
 
 from hamburger_edge.errors import InputError
-from hamburger_edge.evaluation.checks import Check, Prompt, parse_check, parse_prompt, read_prompts
+from hamburger_edge.evaluation.checks import BUILT_IN, Check, Prompt, parse_check, parse_prompt, read_prompts
 from hamburger_edge.evaluation.recommending import CHECKABLE, checkable_questions
 
 
@@ -106,3 +107,12 @@ def test_list_check_accepts_each_notation(beginning: str) -> None:
             assert passes("\n".join(f"{n}. {item}" for n, item in enumerate(items, 1)))
         assert not passes(", ".join(reversed(items)))
         assert not passes(", ".join(items[:-1]))
+
+
+def test_no_question_that_judges_is_asked_for_training_or_for_an_index() -> None:
+    asked = ROOT / "models/distillation/prompts.jsonl"
+    learned = {json.loads(line)["prompt"].strip().lower() for line in asked.read_text().splitlines()}
+    judging = {prompt.text.strip().lower() for path in (CHECKABLE, BUILT_IN) for prompt in read_prompts(path)}
+    assert len(learned) > 5000
+    assert len(judging) > 1000
+    assert not learned & judging
