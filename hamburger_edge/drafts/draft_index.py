@@ -1,4 +1,4 @@
-"""The draft index: what usually follows each context in the answers of a task.
+"""The draft index: what usually follows each context in the answers of a model.
 
 A bundle lists it as `draft_index.bin`, in little-endian numbers:
 

@@ -1,4 +1,4 @@
-"""Count what follows each context in a task's training answers, by different answers."""
+"""Count what follows each context in a model's answers, by different answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build the draft index of a task from its training answers; other answers calibrate its chances."""
+"""Build the draft index of a model from its answers; other answers calibrate its chances."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ from helpers.toys.toy_bundles import CHANGES, MERGING, PORTABLE
 
 import hamburger_edge
 from hamburger_edge import Chunk, Options, Result, Stats
-from hamburger_edge.bundle.manifest import FileEntry, content_hash
+from hamburger_edge.bundle.files import put_draft_index
+from hamburger_edge.bundle.manifest import content_hash
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.drafts.copied_words import Words
 from hamburger_edge.drafts.draft_index import DraftIndex
@@ -40,7 +41,6 @@ from hamburger_edge.drafts.drafting import Drafter
 from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import MODES
 from hamburger_edge.structured.formats import PATTERNS
-from hamburger_edge.support.files import DRAFT_INDEX, sha256
 from hamburger_edge.tuning.draft_index import build_draft_index
 
 TSC = HERE / "node_modules" / "typescript" / "bin" / "tsc"
@@ -179,10 +179,7 @@ def test_first_drafts_and_structures_equal_python(
 
 def add_index(folder: Path, entries: Iterable[Entry]) -> None:
     """Give a bundle a draft index of these entries."""
-    (folder / DRAFT_INDEX).write_bytes(packed_index(*entries))
-    manifest = load_manifest(folder)
-    entry = FileEntry(DRAFT_INDEX, (folder / DRAFT_INDEX).stat().st_size, sha256(folder / DRAFT_INDEX))
-    replace(manifest, files=(*manifest.files, entry)).save(folder)
+    put_draft_index(folder, load_manifest(folder), packed_index(*entries))
 
 
 @pytest.mark.parametrize("changes", LOOPS, ids=named)
