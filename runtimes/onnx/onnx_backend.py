@@ -131,8 +131,9 @@ class OnnxBackend:
         cache_slots = choose_cache_slots(manifest, cache_slots)
         plan = manifest.precision
         half = "fp16" in (plan.base, plan.head, plan.graft)
+        folded = {"base"} if plan.block_size else {"base", "micro_decoder"}
         sessions = {
-            graph.name: open_graph(folder, graph, provider, threads, fold=half or graph.name == "base")
+            graph.name: open_graph(folder, graph, provider, threads, fold=half or graph.name in folded)
             # the base first: it takes longest, and the tokenizer is read meanwhile
             for graph in sorted(manifest.graphs, key=lambda graph: graph.name != "base")
         }

@@ -101,8 +101,11 @@ def open_graph(
     *,
     fold: bool = True,
 ) -> ort.InferenceSession:
-    """`fold`: whether constants are computed while loading. Only casts of float16 weights and of the base's
-    float16 scales need it, and it copies quantized embeddings out of the mapped file."""
+    """`fold`: whether constants are computed while loading.
+
+    Casts of float16 weights and scales need it, and heads that are stored as rows. It copies what
+    `GatherBlockQuantized` and `MatMulNBits` would read from the mapped file.
+    """
     options = ort.SessionOptions()
     options.log_severity_level = 3
     if threads is not None:

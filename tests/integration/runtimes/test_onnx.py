@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from hamburger_edge import load as open_model
 from hamburger_edge.bundle.manifest import KVLayout
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.errors import ContextFullError, InputError, RuntimeFailureError, SessionError
+from hamburger_edge.runtimes.onnx import sessions
 from hamburger_edge.runtimes.onnx.kv_buffer import KVBuffer
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend, open_bundle
 
@@ -171,3 +173,32 @@ def test_bundle_of_links_gives_the_same_answer(bundles: Callable[..., Path], tmp
         with open_model(folder, threads=1) as model:
             answers.append(model.generate("Hi", max_tokens=9).tokens)
     assert answers[1:] == [answers[0]] * 2
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_no_step_transposes_weights(
+    precision: str, exported_tiny: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head at int8 is stored as rows, and transposed once, while loading."""
+    onnx = pytest.importorskip("onnx")
+    folder = exported_tiny(precision)
+    make = sessions.ort.InferenceSession
+
+    def saving(file: Path, options: Any, **settings: Any) -> Any:
+        options.optimized_model_filepath = str(tmp_path / file.name)
+        return make(file, options, **settings)
+
+    monkeypatch.setattr(sessions.ort, "InferenceSession", saving)
+    with open_model(folder, threads=1):
+        pass
+    stored = transposed(onnx.load(folder / "micro_decoder.onnx", load_external_data=False))
+    assert stored if precision == "int8" else not stored
+    for name in ("base.onnx", "micro_decoder.onnx"):
+        assert not transposed(onnx.load(tmp_path / name, load_external_data=False))
+
+
+def transposed(model: Any) -> list[str]:
+    """Names of the weights that a graph transposes."""
+    weights = {weight.name for weight in model.graph.initializer}
+    inputs = (node.input[0] for node in model.graph.node if node.op_type == "Transpose")
+    return [name for name in inputs if name in weights]
