@@ -78,8 +78,13 @@ def index_examples(
     others = split.calibration + split.held_out if own else split.calibration
     learned, fitted = ([pairs[number] for number in part] for part in (split.train, others))
     data = build_draft_index(learned, fitted, indexed.vocab_size, indexed.encoder.tokenizer.words(), least)
+    index = DraftIndex(data, indexed.vocab_size)
+    if not len(index):
+        raise InputError(
+            f"{examples}: no text is shared by {least} different answers: give more, or a lower --least"
+        )
     indexed.put(data)
-    return DraftIndex(data, indexed.vocab_size)
+    return index
 
 
 def answer_prompts(

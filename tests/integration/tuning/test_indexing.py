@@ -149,6 +149,15 @@ def test_bad_input_is_named_in_one_line(
     assert not examples.exists()
 
 
+def test_too_few_answers_leave_the_bundle_unchanged(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (folder / "manifest.json").read_bytes()
+    indexed(folder, written(tmp_path / "one.jsonl", ["Hi"]), code=1)
+    assert "no text is shared by 2 different answers" in capsys.readouterr().err
+    assert (folder / "manifest.json").read_bytes() == before
+
+
 def test_a_read_only_bundle_is_refused_before_any_answer(
     folder: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
