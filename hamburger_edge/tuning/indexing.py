@@ -106,7 +106,7 @@ def answer_prompts(
             file.truncate(size)
             for number, prompt in enumerate(asked[done:], done):
                 progress("answering", number, len(asked))
-                answer = model.generate(prompt, max_tokens=max_tokens).text
+                answer = model.generate(prompt, mode="verify", max_tokens=max_tokens).text
                 line = json.dumps({"prompt": prompt, "answer": answer}, ensure_ascii=False)
                 file.write(f"{line}\n".encode())
                 file.flush()

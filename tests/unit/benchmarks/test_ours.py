@@ -133,7 +133,7 @@ def test_answers_continue_after_an_end_token(ours: bench_ours.Ours) -> None:
 
 
 def test_answer_is_advanced_in_stretches(ours: bench_ours.Ours) -> None:
-    ours.begin(PROMPT, 60, "merge-0.8")
+    ours.begin(PROMPT, 60, "force-3")
     tokens, seconds, kv = zip(*(ours.advance(until) for until in (20, 40, 60)), strict=True)
     assert tokens == (21, 42, 60)
     assert kv[0] < kv[1] < kv[2] <= 100 * (len(PROMPT) + 20)
