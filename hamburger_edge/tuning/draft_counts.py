@@ -120,15 +120,12 @@ def _counted(events: _Events, kind: Kind, least: int) -> Iterator[tuple[int, int
     first = np.flatnonzero(_changes(keys))
     totals = np.add.reduceat(counts, first)
     if kind == "tokens":
-        shared = np.maximum.reduceat(counts, first)
-        best = np.lexsort((tokens, -counts, keys))[first]
+        shared = enough = np.maximum.reduceat(counts, first)
+        chosen = tokens[np.lexsort((tokens, -counts, keys))[first]]
     else:
-        copied = np.where(tokens == COPY, counts, 0)
-        shared, best = np.add.reduceat(copied, first), None
-    kept = (shared if best is not None else totals) >= least
-    chosen = np.full(len(first), COPY) if best is None else tokens[best]
-    rows = np.stack([keys[first], chosen, shared, totals])[:, kept]
-    yield from rows.T.tolist()
+        shared, enough = np.add.reduceat(np.where(tokens == COPY, counts, 0), first), totals
+        chosen = np.full(len(first), COPY)
+    yield from np.stack([keys[first], chosen, shared, totals])[:, enough >= least].T.tolist()
 
 
 def _changes(column: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
