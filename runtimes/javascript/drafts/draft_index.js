@@ -64,12 +64,15 @@ export function runKeys(skeleton, token) {
 }
 
 export class DraftIndex {
-  /** @type {Map<number, Guess>} */
-  #guesses = new Map();
+  /** The number of each key's entry. @type {Map<number, number>} */
+  #entries = new Map();
+
+  /** The file. @type {DataView} */
+  #view;
 
   /** @param {Uint8Array} data @param {number} vocabSize @param {string} source */
   constructor(data, vocabSize, source = FILE) {
-    const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+    const view = (this.#view = new DataView(data.buffer, data.byteOffset, data.byteLength));
     const [magic, version, entries] = data.length >= HEADER ? [0, 4, 8].map((at) => view.getUint32(at, true)) : [0, 0, 0];
     if (magic !== MAGIC || version !== VERSION || data.length !== HEADER + ENTRY * entries) {
       throw new BundleError(`${source}: not a draft index of version ${VERSION}: export the bundle again`);
@@ -81,11 +84,11 @@ export class DraftIndex {
     isPossible &&= rates.slice(6).every((rate) => 1 <= rate && rate <= 256);
     let previous = -1;
     for (let entry = 0; entry < entries; entry++) {
-      const [key, token] = [0, 4].map((part) => view.getUint32(HEADER + part * entries + 4 * entry, true));
-      const [chance, floor] = [8, 10].map((part) => view.getUint16(HEADER + part * entries + 2 * entry, true) / ONE);
+      const key = view.getUint32(HEADER + 4 * entry, true);
+      const token = view.getUint32(HEADER + 4 * (entries + entry), true);
       isPossible &&= key > previous && (token < vocabSize || token === COPY);
       previous = key;
-      this.#guesses.set(key, { token, chance, floor, place: -1, match: 0 });
+      this.#entries.set(key, entry);
     }
     if (!isPossible) throw new BundleError(`${source}: holds impossible entries: copy or export the bundle again`);
   }
@@ -94,7 +97,7 @@ export class DraftIndex {
   guess(skeleton) {
     let found = null;
     for (const key of contextKeys(skeleton)) {
-      const longer = this.#guesses.get(key);
+      const longer = this.#stored(key);
       if (!longer) break; // a context is known only if its own ending is
       found = longer;
     }
@@ -103,15 +106,25 @@ export class DraftIndex {
 
   /** Whether answers usually copy a word here. @param {readonly number[]} skeleton */
   mayBegin(skeleton) {
-    return this.#guesses.has(longerKey(contextKey(skeleton, NEAREST), PLACE));
+    return this.#entries.has(longerKey(contextKey(skeleton, NEAREST), PLACE));
   }
 
   /** The entry of the first known key. @param {readonly number[]} keys @returns {Guess | null} */
   first(keys) {
     for (const key of keys) {
-      const found = this.#guesses.get(key);
+      const found = this.#stored(key);
       if (found) return found;
     }
     return null;
+  }
+
+  /** @param {number} key @returns {Guess | null} */
+  #stored(key) {
+    const entry = this.#entries.get(key);
+    if (entry === undefined) return null;
+    const count = this.#entries.size;
+    const token = this.#view.getUint32(HEADER + 4 * (count + entry), true);
+    const [chance, floor] = [8, 10].map((part) => this.#view.getUint16(HEADER + part * count + 2 * entry, true) / ONE);
+    return { token, chance, floor, place: -1, match: 0 };
   }
 }
