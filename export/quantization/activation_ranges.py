@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.export.quantization.cache_ranges import CacheRanges
 from hamburger_edge.export.quantization.calibration_batches import other_batches
 from hamburger_edge.export.quantization.covariances import covariances_by_stage, stage_paths
@@ -21,7 +22,7 @@ from hamburger_edge.support.progress import Progress, no_progress
 @dataclass(frozen=True)
 class ActivationRanges:
     folds: Folds = field(default_factory=lambda: Folds({}))  # scales to move out of the base's norms
-    # largest magnitude of each product's input after folding, by the product's path
+    # largest magnitude of a product's input after folding, by the product's path; others scale each row
     inputs: Mapping[str, float] = field(default_factory=dict)
     # "key_scale.N", "value_scale.N" -> the unit [K * D] of each channel of an 8-bit cache
     cache: Mapping[str, Tensor] = field(default_factory=dict)
@@ -30,7 +31,11 @@ class ActivationRanges:
 def measure_ranges(
     checkpoint: Checkpoint, *, inputs: bool, cache: bool, progress: Progress = no_progress
 ) -> ActivationRanges:
-    """Measure the ranges of the products' inputs, of the cache, or both. The checkpoint has a tokenizer."""
+    """Measure the ranges of the products' inputs, of the cache, or both. The checkpoint has a tokenizer.
+
+    Only models of one task have ranges of inputs. They are sure of their answers, and a call has many rows.
+    Chat loses three times less without, and its calls have few rows (docs/research/quantization.md).
+    """
     model = checkpoint.model
     with contextlib.ExitStack() as listeners:
         of_inputs = listeners.enter_context(contextlib.closing(InputRanges(model))) if inputs else None
@@ -41,9 +46,10 @@ def measure_ranges(
             for done, _ in enumerate(covariances_by_stage(checkpoint)):
                 progress("calibrating", done, count)
     folds = Folds({}) if of_inputs is None else of_inputs.folds()
+    is_task = ChatTemplate.from_json(checkpoint.chat_template).is_task
     return ActivationRanges(
         folds,
-        {} if of_inputs is None else of_inputs.by_product(folds),
+        of_inputs.by_product(folds) if of_inputs is not None and is_task else {},
         {} if of_cache is None else of_cache.scales(),
     )
 

@@ -1,4 +1,4 @@
-"""Ranges of the inputs of a base's 8-bit products, on calibration text.
+"""Ranges of the inputs of a base's 8-bit products, on calibration text. Models of one task use them.
 
     after norms, o_proj, head    one range for all rows: the largest has 1.3 to 8 times the median row's
     down_proj                    none: rows differ by a factor of up to 2,000, so each row has its own

@@ -18,14 +18,26 @@ from hamburger_edge.drafts.draft_index import USUAL_RATES, DraftIndex, Guess, Ra
 from hamburger_edge.drafts.lookup import Copies, Lookup
 
 MOST = 24  # tokens drafted after the first
+FEW_SLOTS = 64  # of a usual short text
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of drafting, in units of a base call's fixed cost. They limit the length of drafts."""
+    """Costs of drafting, in units of a base call with one row behind FEW_SLOTS. They limit drafts.
+
+    Attention makes a call and each further row dearer with every slot, but no micro step.
+    """
 
     row: float = 0.2  # one more row in the base call
     micro: float = 0.25  # one micro step
+    call_slots: float = 0.0  # what 1,000 slots add to a call with one row
+    row_slots: float = 0.0  # and to one more row
+
+    def behind(self, slots: int) -> Costs:
+        """Return the costs in units of a base call with one row behind this many slots."""
+        thousands = max(0, slots - FEW_SLOTS) / 1000
+        call = 1 + self.call_slots * thousands
+        return Costs((self.row + self.row_slots * thousands) / call, self.micro / call)
 
 
 USUAL_COSTS = Costs()

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import perf_counter, process_time
 
-from hamburger_edge.drafts.drafting import USUAL_COSTS, Costs
+import numpy as np
+
+from hamburger_edge.drafts.drafting import FEW_SLOTS, USUAL_COSTS, Costs
 from hamburger_edge.loop.backend import Backend
 
 ROUNDS, FEWEST_ROUNDS = 7, 3  # the shortest time counts: other programs only make a call longer
 SECONDS = 0.7  # of the first start of a bundle, after which no further round begins
 DRAFT_ROWS = 4  # rows of a usual draft, over which the cost of one is averaged
-SLOTS = 64  # of a usual text: attention to them makes each further row dearer
+LONG_TEXT_ROWS = 2  # the same in a long text, where rows are dear
+COSTED_ROWS = (1, LONG_TEXT_ROWS, DRAFT_ROWS)
+MANY_SLOTS = 1024  # of a long text: attention to them makes a call, and each further row, dearer
 UNDISTURBED = 0.8  # share of the time in which the threads have a processor, if nothing else runs
 HIGHEST_COST = 2.0  # of a call
 
 
 @dataclass(frozen=True)
 class CallTimes:
-    rows: dict[int, float]  # rows of a base call -> seconds
+    rows: Mapping[int, float]  # rows of a base call -> seconds
     micro: float | None  # seconds of a micro step; None: a plain model makes none
     processors: float  # that the process used on average
     pairs_rows: bool = False  # a call with one row takes as long as one with two
+    many_slots: int = 0  # 0: the cache has no room for many
+    rows_behind_many: Mapping[int, float] = field(default_factory=dict)
 
     def costs(self) -> Costs:
         """Return the costs of one more row and of a micro step, in units of a call with one row."""
-        one, few = self.rows[1], self.rows[DRAFT_ROWS]
-        row = (few - one) / (DRAFT_ROWS - (2 if self.pairs_rows else 1)) / one
-        return Costs(_limited(row), USUAL_COSTS.micro if self.micro is None else _limited(self.micro / one))
+        one, fewest = self.rows[1], 2 if self.pairs_rows else 1
+        row = (self.rows[DRAFT_ROWS] - one) / (DRAFT_ROWS - fewest)
+        micro = USUAL_COSTS.micro if self.micro is None else _limited(self.micro / one)
+        if not self.many_slots:
+            return Costs(_limited(row / one), micro)
+        long_one, drafted = self.rows_behind_many[1], LONG_TEXT_ROWS if fewest == 1 else DRAFT_ROWS
+        long_row = (self.rows_behind_many[drafted] - long_one) / (drafted - fewest)
+        unit = one * (self.many_slots - FEW_SLOTS) / 1000
+        slopes = _limited((long_one - one) / unit, 0.0), _limited((long_row - row) / unit, 0.0)
+        return Costs(_limited(row / one), micro, *slopes)
 
     def undisturbed(self, threads: int) -> bool:
         """Whether the threads had their processors: calls of a busy machine have other proportions."""
@@ -36,45 +49,82 @@ class CallTimes:
 
 
 def time_calls(
-    backend: Backend, rows: Sequence[int] = (1, DRAFT_ROWS), *, seconds: float = SECONDS, threads: int = 0
+    backend: Backend, rows: Sequence[int] = COSTED_ROWS, *, seconds: float = SECONDS, threads: int = 0
 ) -> CallTimes | None:
-    """Time calls in turns, behind SLOTS slots if the cache has room. It is empty before and after.
+    """Time calls in turns, behind few slots, and behind many if there is room. The cache is empty then.
 
-    None: they take too long.
-
-    A micro step follows a base call, as in a draft, so its weights are not in the processor's cache. With
-    `threads` it ends, with None, as soon as these do not have a processor each. The first round, which reads
-    weights from the disk, does not count for that.
+    None: they take too long. With `threads`, None also as soon as these do not have a processor each.
     """
-    token = min(backend.info.eos_ids, default=0)
-    end = perf_counter() + seconds
-    slots = max(0, min(SLOTS, backend.info.cache_slots - max(rows) - 1))
-    if slots:
-        backend.macro([(token,)] * slots, range(slots), [slots - 1])
-    base, steps = [list[float]() for _ in rows], list[float]()
-    clock = ProcessorClock()
-    while len(base[0]) < ROUNDS and (not base[0] or perf_counter() < end):
-        for times, count in zip(base, rows, strict=True):
-            backend.truncate(slots)
-            begin = perf_counter()
-            readout = backend.macro([(token,)] * count, range(slots, slots + count), range(count))
-            times.append(perf_counter() - begin)
-            if not backend.info.has_graft:
-                continue
+    info = backend.info
+    token = min(info.eos_ids, default=0)
+    room = min(info.cache_slots, info.context_length) - max(rows) - 1
+    few = max(0, min(FEW_SLOTS, room))
+    if few:
+        backend.macro([(token,)] * few, range(few), [few - 1])
+    rounds = _Rounds(backend, rows, token, seconds, threads)
+    try:
+        short = rounds.behind(few)
+        if short is None:
+            return None
+        micro = min(rounds.micro, default=None)
+        times = CallTimes(short, micro, rounds.processors, info.pairs_rows)
+        if room < 2 * FEW_SLOTS:
+            return times
+        many = min(MANY_SLOTS, room)
+        repeats = -(-many // few)  # what the slots hold takes no time to compute, and does not matter
+        snapshot = {
+            name: np.tile(part, (1, 1, repeats, 1))[:, :, :many] for name, part in backend.snapshot().items()
+        }
+        backend.restore(snapshot, many)
+        long = rounds.behind(many)
+        return None if long is None else replace(times, many_slots=many, rows_behind_many=long)
+    finally:
+        backend.truncate(0)
+
+
+class _Rounds:
+    """Calls of each number of rows, in turns."""
+
+    def __init__(
+        self, backend: Backend, rows: Sequence[int], token: int, seconds: float, threads: int
+    ) -> None:
+        self.backend, self.rows, self.token = backend, rows, token
+        self.seconds, self.threads = seconds, threads
+        self.micro: list[float] = []  # seconds of steps
+        self.processors = 0.0
+
+    def behind(self, slots: int) -> dict[int, float] | None:
+        """Return the shortest times, or None.
+
+        A micro step follows a base call, as in a draft, so its weights are not in the processor's cache. The
+        first round, which reads weights from the disk, does not tell whether the threads have processors.
+        """
+        times: dict[int, list[float]] = {count: [] for count in self.rows}
+        clock, end, done = ProcessorClock(), perf_counter() + self.seconds, 0
+        while done < ROUNDS and (not done or perf_counter() < end):
+            for count in self.rows:
+                times[count].append(self._call(slots, count))
+            done += 1
+            if done == 1:
+                clock = ProcessorClock()
+            elif not undisturbed(clock.processors(), self.threads):
+                return None
+        self.processors = clock.processors()
+        whole = done >= FEWEST_ROUNDS and undisturbed(self.processors, self.threads)
+        return {count: min(seconds) for count, seconds in times.items()} if whole else None
+
+    def _call(self, slots: int, count: int) -> float:
+        backend = self.backend
+        backend.truncate(slots)
+        begin = perf_counter()
+        readout = backend.macro([(self.token,)] * count, range(slots, slots + count), range(count))
+        seconds = perf_counter() - begin
+        if backend.info.has_graft:
             backend.micro_begin(readout.features[0])
             begin = perf_counter()
-            backend.micro(token)
-            steps.append(perf_counter() - begin)
-        if len(base[0]) == 1:
-            clock = ProcessorClock()
-        elif not undisturbed(clock.processors(), threads):
-            break
-    backend.truncate(0)
-    calls = dict(zip(rows, map(min, base), strict=True))
-    micro = min(steps, default=None)
-    measured = CallTimes(calls, micro, clock.processors(), backend.info.pairs_rows)
-    whole = len(base[0]) >= FEWEST_ROUNDS and measured.undisturbed(threads)
-    return measured if whole else None
+            backend.micro(self.token)
+            self.micro.append(perf_counter() - begin)
+        return seconds
 
 
 class ProcessorClock:
@@ -91,5 +141,5 @@ def undisturbed(processors: float, threads: int) -> bool:
     return processors >= UNDISTURBED * threads
 
 
-def _limited(cost: float) -> float:
-    return round(min(max(cost, 0.01), HIGHEST_COST), 3)
+def _limited(cost: float, lowest: float = 0.01) -> float:
+    return round(min(max(cost, lowest), HIGHEST_COST), 3)

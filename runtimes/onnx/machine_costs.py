@@ -14,14 +14,15 @@ import hashlib
 import json
 import os
 import platform
+from dataclasses import asdict, astuple
 from pathlib import Path
 
 import onnxruntime
 
-from hamburger_edge.drafts.drafting import Costs
+from hamburger_edge.drafts.drafting import FEW_SLOTS, Costs
 from hamburger_edge.errors import HamburgerError
 from hamburger_edge.loop.backend import Backend
-from hamburger_edge.loop.call_costs import DRAFT_ROWS, SLOTS, time_calls
+from hamburger_edge.loop.call_costs import COSTED_ROWS, MANY_SLOTS, time_calls
 from hamburger_edge.support.cache import cache_folder
 from hamburger_edge.support.files import write_atomically
 from hamburger_edge.support.strict import from_mapping, read_json
@@ -40,7 +41,7 @@ def machine_costs(backend: Backend, threads: int) -> Costs | None:
     with contextlib.suppress(OSError, HamburgerError):
         if path.exists():
             costs: Costs = from_mapping(Costs, read_json(path), str(path))
-            if 0 < costs.row <= 10 and 0 < costs.micro <= 10:
+            if min(costs.row, costs.micro) > 0 and all(0 <= cost <= 10 for cost in astuple(costs)):
                 return costs
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,7 +50,7 @@ def machine_costs(backend: Backend, threads: int) -> Costs | None:
             return None
         costs = times.costs()
         with write_atomically(path) as partial:
-            partial.write_text(json.dumps({"row": costs.row, "micro": costs.micro}), encoding="utf-8")
+            partial.write_text(json.dumps(asdict(costs)), encoding="utf-8")
     except OSError:  # where nothing can be kept, every start would measure
         return None
     return costs
@@ -58,7 +59,7 @@ def machine_costs(backend: Backend, threads: int) -> Costs | None:
 def costs_file(backend: Backend, threads: int) -> Path:
     """Return the file of a bundle on this processor, with so many threads and this ONNX Runtime."""
     info = backend.info
-    measured = DRAFT_ROWS, SLOTS
+    measured = COSTED_ROWS, FEW_SLOTS, MANY_SLOTS
     parts = info.fingerprint, info.provider, threads, _processor(), onnxruntime.__version__, measured
     return cache_folder() / "costs" / f"{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.json"
 

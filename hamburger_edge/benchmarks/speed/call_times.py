@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from hamburger_edge.loop.call_costs import CallTimes, time_calls
 from hamburger_edge.support.tables import table
 
 ROWS = (1, 2, 4, 8, 16, 24)
+LONG = 2000  # slots of a long text, in the table
 SECONDS = 20.0  # after which no further round begins
 
 
@@ -29,7 +30,7 @@ class CallReport:
             "micro_ms": None if self.times.micro is None else 1000 * self.times.micro,
             "undisturbed": self.undisturbed,
             **{
-                name: None if costs is None else {"row": costs.row, "micro": costs.micro}
+                name: None if costs is None else asdict(costs)
                 for name, costs in (
                     ("now", self.times.costs()),
                     ("kept", self.measured),
@@ -45,7 +46,10 @@ class CallReport:
         if self.times.micro is not None:
             calls.append(("micro step", self.times.micro))
         lines = [("call", "ms", "of one row"), *(_line(*call, one) for call in calls)]
-        costs = [("costs of drafts", "row", "micro step"), ("now", *_costs(self.times.costs()))]
+        costs = [
+            ("costs of drafts", "row", "micro step", f"behind {LONG} slots: row", "micro step"),
+            ("now", *_costs(self.times.costs())),
+        ]
         if self.measured is not None:
             costs.append(("kept for this machine", *_costs(self.measured)))
         costs.append(("of the bundle", *_costs(self.stored)))
@@ -73,5 +77,6 @@ def _line(name: str, seconds: float, one: float) -> tuple[str, str, str]:
     return name, f"{1000 * seconds:.2f}", f"{seconds / one:.2f}"
 
 
-def _costs(costs: Costs) -> tuple[str, str]:
-    return f"{costs.row:.2f}", f"{costs.micro:.2f}"
+def _costs(costs: Costs) -> tuple[str, ...]:
+    long = costs.behind(LONG)
+    return tuple(f"{cost:.2f}" for cost in (costs.row, costs.micro, long.row, long.micro))

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from hamburger_edge.drafts.draft_index import Guess
-from hamburger_edge.drafts.drafting import MOST, Drafter, worth_of_token
+from hamburger_edge.drafts.drafting import MOST, Costs, Drafter, worth_of_token
 from hamburger_edge.loop.answer_run import AnswerRun, BaseRow
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.loop.modes.micro_steps import MicroSteps, log_chance
@@ -44,7 +44,6 @@ class Drafts:
         info = run.info
         # measured costs change no checked answer, but what is merged
         self.costs = (info.machine_costs if merging is None else None) or info.draft_costs
-        self.worth = worth_of_token(info.draft_index, self.costs)
         self.drafter = None  # at confidence 1 a draft holds forced tokens only
         if run.decoding.confidence < 1:
             self.drafter = Drafter(run.prompt, info.draft_index, run.words, run.sampler.copies)
@@ -55,16 +54,12 @@ class Drafts:
 
         It begins with the base's token of the row. Without a row it may be empty.
         """
-        draft = _Draft(self, row, min(room, self.run.tokens_left))
+        draft = _Draft(
+            self, row, min(room, self.run.tokens_left), self.costs.behind(self.run.text.ledger.slots)
+        )
         while not (draft.tokens and self.run.ends_with(draft.tokens[-1])) and draft.add_token():
             pass
         return draft.slots
-
-    def row_cost(self, slots: int) -> float:
-        """Return the cost of one more slot in a call with so many."""
-        if self.run.info.pairs_rows:
-            return 0.0 if slots % 2 else 2 * self.costs.row
-        return self.costs.row
 
     def settle(self, kept: int) -> None:
         """Record that the base kept the first `kept` tokens of the draft."""
@@ -75,8 +70,9 @@ class Drafts:
 class _Draft:
     """A draft in progress."""
 
-    def __init__(self, drafts: Drafts, row: BaseRow | None, room: int) -> None:
-        self.drafts, self.sampler, self.room = drafts, drafts.run.sampler, room
+    def __init__(self, drafts: Drafts, row: BaseRow | None, room: int, costs: Costs) -> None:
+        self.drafts, self.sampler, self.room, self.costs = drafts, drafts.run.sampler, room, costs
+        self.worth = worth_of_token(drafts.run.info.draft_index, costs)
         self.stands = 1.0
         self.tokens: list[int] = []
         self.slots: list[list[StepToken]] = []
@@ -146,8 +142,8 @@ class _Draft:
         full = len(self.tokens) >= min(self.drafts.micro_limit, self.room)
         if full or behind > CATCH_UP or not self.sampler.micro_open:
             return False
-        gain = self.drafts.worth * self.stands * wanted * (1 - micro.p_stop)
-        return gain > behind * self.drafts.costs.micro + self._row_cost
+        gain = self.worth * self.stands * wanted * (1 - micro.p_stop)
+        return gain > behind * self.costs.micro + self._row_cost
 
     def _merges(self, floor: float) -> bool:
         merging = self.drafts.merging
@@ -155,12 +151,14 @@ class _Draft:
 
     def _pays(self, chance: float, floor: float) -> bool:
         """Whether another token saves its row; a merged one has none."""
-        worth = self.drafts.worth * self.stands * chance
-        return self._merges(floor) or worth >= self._row_cost
+        return self._merges(floor) or self.worth * self.stands * chance >= self._row_cost
 
     @property
     def _row_cost(self) -> float:
-        return self.drafts.row_cost(len(self.slots))
+        """The cost of one more slot in the call."""
+        if self.drafts.run.info.pairs_rows:
+            return 0.0 if len(self.slots) % 2 else 2 * self.costs.row
+        return self.costs.row
 
     def _join(self, token: StepToken, floor: float, chance: float, guess: Guess | None = None) -> None:
         merged = self._merges(floor)

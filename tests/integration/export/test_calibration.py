@@ -13,12 +13,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.chat.tokenizer import Tokenizer
 from hamburger_edge.errors import ConfigError
 from hamburger_edge.export.graph_stages import plan_graphs, quantize_model
 from hamburger_edge.export.options import ExportOptions
 from hamburger_edge.export.precision_plan import apply_plan, fit_plan, make_plan, needs_covariance
 from hamburger_edge.export.quantization import covariances
+from hamburger_edge.export.quantization.activation_ranges import measure_ranges
 from hamburger_edge.export.quantization.cache_ranges import CacheRanges
 from hamburger_edge.export.quantization.calibration_batches import (
     calibration_batches,
@@ -163,3 +165,13 @@ def test_cache_ranges_include_other_languages_and_code(tiny: Checkpoint, precisi
     for name, largest in ranges.largest.items():
         assert (largest <= 127.01 * scales[name]).all(), name
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in tiny.model.modules())
+
+
+def test_only_a_task_has_ranges_of_inputs(tiny: Checkpoint) -> None:
+    """Chat loses three times less if each row has its own scale."""
+    assert measure_ranges(tiny, inputs=True, cache=False).inputs == {}
+    requests = ChatTemplate(before_user="<|im_start|>", after_user="<|im_end|>", after_answer="<|im_end|>")
+    task = replace(tiny, chat_template=requests.to_json())
+    ranges = measure_ranges(task, inputs=True, cache=False).inputs
+    assert {HEAD, "base.layers.0.self_attn.q_proj", "base.layers.3.mlp.up_proj"} <= set(ranges)
+    assert all(largest > 0 for largest in ranges.values())

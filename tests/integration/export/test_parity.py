@@ -222,9 +222,9 @@ def test_loss_is_measured_and_limited(checkpoint: Checkpoint, few: None) -> None
     assert 0 < some.base.divergence < 0.3**2
     assert some.micro == nothing
     assert list(refused(some)) == []
-    more = measured(checkpoint, altered(checkpoint, noise=0.3), "int8")
+    more = measured(checkpoint, altered(checkpoint, noise=0.3), "q8_0")
     assert not more.as_known
-    assert "poor: loses more than int8 is known to (0.02 nats, its token at 95.0%)" in str(more)
+    assert "poor: loses more than q8_0 is known to (0.02 nats, its token at 95.0%)" in str(more)
     [(graph, _)] = refused(measured(checkpoint, altered(checkpoint, micro=3.0)))
     assert graph == "micro_decoder"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from helpers.toys.toy_bundles import CHANGES
 
 import hamburger_edge
 from hamburger_edge.cli.main import main
-from hamburger_edge.drafts.drafting import Costs
+from hamburger_edge.drafts.drafting import FEW_SLOTS, Costs
+from hamburger_edge.loop.call_costs import COSTED_ROWS, time_calls
 from hamburger_edge.runtimes.onnx.machine_costs import VARIABLE, costs_file
 from hamburger_edge.runtimes.onnx.onnx_backend import OnnxBackend, open_bundle
 
@@ -43,7 +45,14 @@ def test_costs_kept_for_this_machine_are_read(bundle: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["{", '{"row": 0}', '{"row": "a", "micro": 1}', '{"row": 99, "micro": 1}']
+    "content",
+    [
+        "{",
+        '{"row": 0}',
+        '{"row": "a", "micro": 1}',
+        '{"row": 99, "micro": 1}',
+        '{"row": 0.1, "micro": 0.1, "row_slots": -1}',
+    ],
 )
 def test_damaged_costs_are_measured_again(content: str, bundle: Path) -> None:
     """A busy machine keeps none: then the damaged file stays, and the bundle's own costs count."""
@@ -52,17 +61,26 @@ def test_damaged_costs_are_measured_again(content: str, bundle: Path) -> None:
     if costs is None:
         assert file.read_text() == content
     else:
-        assert json.loads(file.read_text()) == {"row": costs.row, "micro": costs.micro}
+        assert json.loads(file.read_text()) == asdict(costs)
 
 
 def test_costs_change_no_answer(bundle: Path) -> None:
     answers = set()
-    for row in (0.01, 0.4, 5):
-        keep(bundle, json.dumps({"row": row, "micro": 0.01}))
+    for row, row_slots in ((0.01, 0), (0.01, 10), (0.4, 0), (5, 0)):
+        keep(bundle, json.dumps({"row": row, "micro": 0.01, "row_slots": row_slots}))
         with hamburger_edge.load(bundle, threads=1) as model:
             for mode in ("verify", "plain"):
                 answers.add(model.generate("hello", mode=mode, max_tokens=40).text)
     assert len(answers) == 1
+
+
+def test_calls_are_timed_behind_many_slots_too(bundle: Path) -> None:
+    backend = opened(bundle)
+    times = time_calls(backend, seconds=60)
+    assert times is not None
+    assert times.many_slots >= 2 * FEW_SLOTS
+    assert set(times.rows) == set(times.rows_behind_many) == set(COSTED_ROWS)
+    assert backend.slots == 0
 
 
 def test_folder_that_cannot_be_written_keeps_the_costs_of_the_bundle(bundle: Path, tmp_path: Path) -> None:
@@ -99,5 +117,5 @@ def test_bench_shows_the_costs(bundle: Path, capsys: pytest.CaptureFixture[str])
     assert "kept for this machine  0.31" in shown
     assert main(["bench", str(bundle), "--costs", "--threads", "1", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
-    assert figures["kept"] == {"row": 0.31, "micro": 0.07}
+    assert figures["kept"] == {"row": 0.31, "micro": 0.07, "call_slots": 0, "row_slots": 0}
     assert set(figures["ms"]) == {"1", "2", "4", "8", "16", "24"}

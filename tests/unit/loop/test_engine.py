@@ -161,6 +161,17 @@ def test_micro_tokens_are_tried_and_joined_by_their_chances(
         assert steps[0].stop_probabilities == pytest.approx(chances[: sizes[0]])
 
 
+@pytest.mark.parametrize(("slots", "size"), [(64, 2), (300, 1)])
+def test_rows_are_dearer_behind_a_long_text(slots: int, size: int) -> None:
+    """Attention to 300 slots makes a row cost 0.6 of a call: a chance of 0.5 is too small then."""
+    costs = Costs(row=0.2, micro=0.01, row_slots=1.7)
+    backend = Chances(info(**AFTER, machine_costs=costs), eos_rate=0.0).script(0.45, 0.5, 0.9, 0.9)
+    prompt = np.random.default_rng(0).integers(3, 39, slots).tolist()
+    steps, _ = run(Engine(backend, chunk=512), prompt, mode="verify", max_tokens=size + 1)
+    assert [len(step.tokens) for step in steps] == [size, 1]
+    assert said(steps) == backend.plain(prompt, size + 1)
+
+
 @pytest.mark.parametrize(
     ("p_stop", "options", "size"),
     [
