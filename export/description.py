@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from hamburger_edge.bundle.manifest import (
     Origin,
     PrecisionPlan,
 )
+from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.drafts.draft_index import read_draft_index
 from hamburger_edge.drafts.drafting import USUAL_COSTS, Costs
 from hamburger_edge.export.assembly.assemble import compact_tokenizer
@@ -33,8 +35,10 @@ from hamburger_edge.support.files import DRAFT_INDEX
 from hamburger_edge.support.version import package_version
 
 TOKENIZER = "tokenizer.json"
-# Measured on two x86-64 cores, as shares of a call's fixed cost; other precisions have USUAL_COSTS.
+# Measured on two x86-64 cores, as shares of a call's fixed cost; other precisions have USUAL_COSTS. At int4 a
+# call with one row reads the cache for two.
 DRAFT_COSTS = {"int8": Costs(row=0.12, micro=0.2)}
+LONG_TEXTS = {"int8": {"call_slots": 0.38, "row_slots": 0.25}, "int4": {"call_slots": 0.5, "row_slots": 0.05}}
 
 
 def manifest_of(
@@ -66,8 +70,15 @@ def manifest_of(
         graft=origins[1],
         chat_template=checkpoint.chat_template,
         **vars(AnswerFacts.of(checkpoint.manifest)),
-        draft_costs=DRAFT_COSTS.get(plan.base, USUAL_COSTS),
+        draft_costs=_draft_costs(checkpoint, plan, flavor),
     )
+
+
+def _draft_costs(checkpoint: Checkpoint, plan: PrecisionPlan, flavor: Flavor) -> Costs:
+    costs = DRAFT_COSTS.get(plan.base, USUAL_COSTS)
+    if flavor != "fused" or ChatTemplate.from_json(checkpoint.chat_template).is_task:  # its texts are short
+        return costs
+    return dataclasses.replace(costs, **LONG_TEXTS.get(plan.base, {}))
 
 
 def write_shared_files(checkpoint: Checkpoint, folder: Path) -> None:

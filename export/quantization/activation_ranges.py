@@ -34,7 +34,7 @@ def measure_ranges(
     """Measure the ranges of the products' inputs, of the cache, or both. The checkpoint has a tokenizer.
 
     Only models of one task have ranges of inputs. They are sure of their answers, and a call has many rows.
-    Chat loses three times less without, and its calls have few rows (docs/research/quantization.md).
+    Chat loses less than half without, and its calls have few rows (docs/research/quantization.md).
     """
     model = checkpoint.model
     with contextlib.ExitStack() as listeners:

@@ -296,8 +296,9 @@ class Manifest:
         return _digest(facts)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the file's content; empty `tools` and `copied_fields` are left out."""
+        """Return the file's content; empty `tools` and `copied_fields`, and costs of 0, are left out."""
         facts = dataclasses.asdict(self)
+        facts["draft_costs"] = {name: cost for name, cost in facts["draft_costs"].items() if cost}
         for name in ("tools", "copied_fields"):
             if not facts[name]:
                 del facts[name]

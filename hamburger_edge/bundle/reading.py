@@ -124,10 +124,9 @@ def _check(manifest: Manifest) -> None:
             len(set(ids)) == len(ids) and all(0 <= i < model.vocab_size for i in ids),
             f"model.{name} must be distinct token ids below {model.vocab_size}",
         )
-    costs = manifest.draft_costs
     _require(
-        0 < costs.row <= 10 and 0 < costs.micro <= 10,
-        f"draft_costs must be above 0 and at most 10, got {costs.row} and {costs.micro}",
+        manifest.draft_costs.usable,
+        f"draft_costs must be above 0 and at most 10, those of slots at least 0, got {manifest.draft_costs}",
     )
     _require(model.draft_vocab != (), "model.draft_vocab is empty: write null for the whole vocabulary")
     _require(kv.layers == model.num_layers, f"kv.layers {kv.layers} differs from model.num_layers")

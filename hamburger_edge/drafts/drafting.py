@@ -11,7 +11,7 @@ Each guess has a probability. The loop takes the likelier of a guess and a micro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from hamburger_edge.drafts.copied_words import COPY, START, CopyReader, Reading, Words
 from hamburger_edge.drafts.draft_index import USUAL_RATES, DraftIndex, Guess, Rates, place_keys, run_keys
@@ -19,6 +19,7 @@ from hamburger_edge.drafts.lookup import Copies, Lookup
 
 MOST = 24  # tokens drafted after the first
 FEW_SLOTS = 64  # of a usual short text
+HIGHEST = 10.0  # cost that a file may hold
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,10 @@ class Costs:
     micro: float = 0.25  # one micro step
     call_slots: float = 0.0  # what 1,000 slots add to a call with one row
     row_slots: float = 0.0  # and to one more row
+
+    @property
+    def usable(self) -> bool:
+        return min(self.row, self.micro) > 0 and all(0 <= cost <= HIGHEST for cost in astuple(self))
 
     def behind(self, slots: int) -> Costs:
         """Return the costs in units of a base call with one row behind this many slots."""

@@ -27,7 +27,7 @@ class CallTimes:
     micro: float | None  # seconds of a micro step; None: a plain model makes none
     processors: float  # that the process used on average
     pairs_rows: bool = False  # a call with one row takes as long as one with two
-    many_slots: int = 0  # 0: the cache has no room for many
+    many_slots: int = 0  # 0: the cache has no room for many, or calls behind them take too long
     rows_behind_many: Mapping[int, float] = field(default_factory=dict)
 
     def costs(self) -> Costs:
@@ -77,7 +77,7 @@ def time_calls(
         }
         backend.restore(snapshot, many)
         long = rounds.behind(many)
-        return None if long is None else replace(times, many_slots=many, rows_behind_many=long)
+        return times if long is None else replace(times, many_slots=many, rows_behind_many=long)
     finally:
         backend.truncate(0)
 

@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import platform
-from dataclasses import asdict, astuple
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import onnxruntime
@@ -41,14 +41,16 @@ def machine_costs(backend: Backend, threads: int) -> Costs | None:
     with contextlib.suppress(OSError, HamburgerError):
         if path.exists():
             costs: Costs = from_mapping(Costs, read_json(path), str(path))
-            if min(costs.row, costs.micro) > 0 and all(0 <= cost <= 10 for cost in astuple(costs)):
+            if costs.usable:
                 return costs
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         times = time_calls(backend, threads=threads)
         if times is None:
             return None
-        costs = times.costs()
+        costs, usual = times.costs(), backend.info.draft_costs
+        if not times.many_slots:
+            costs = replace(costs, call_slots=usual.call_slots, row_slots=usual.row_slots)
         with write_atomically(path) as partial:
             partial.write_text(json.dumps(asdict(costs)), encoding="utf-8")
     except OSError:  # where nothing can be kept, every start would measure

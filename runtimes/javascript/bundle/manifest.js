@@ -1,7 +1,7 @@
 // The manifest: everything that is needed to run a bundle. A runtime never asks which model it is.
 import { BundleError, reason } from "../errors.js";
 import { isCertainty } from "../loop/certainty.js";
-import { USUAL_COSTS } from "../drafts/drafting.js";
+import { USUAL_COSTS, areUsable } from "../drafts/drafting.js";
 import { safeRepr } from "../support/values.js";
 
 /** @import { Markup } from "../chat/template.js" */
@@ -93,7 +93,7 @@ export function readManifest(content, place) {
   need((data.tools ?? []).every?.((/** @type {any} */ tool) => typeof tool?.function?.name === "string"), "has no usable tools");
   need((data.copied_fields ?? []).every?.((/** @type {any} */ field) => typeof field === "string"), "has no usable copied_fields");
   const costs = data.draft_costs ?? USUAL_COSTS;
-  need(0 < costs.row && costs.row <= 10 && 0 < costs.micro && costs.micro <= 10, "has no usable draft_costs");
+  need(areUsable(costs), "has no usable draft_costs");
   need((data.certainty ?? null) === null || isCertainty(data.certainty), "has no usable certainty");
   return data;
 }

@@ -11,11 +11,29 @@ import { Lookup, noCopies } from "./lookup.js";
 /** @import { Reading, Words } from "./copied_words.js" */
 /** @import { DraftIndex, Guess } from "./draft_index.js" */
 /** @import { Copies } from "./lookup.js" */
-/** @typedef {{row: number, micro: number}} Costs  Of a draft, in units of a base call's fixed cost. */
+/**
+ * Costs of a draft, in units of a base call with one row behind FEW_SLOTS; and what 1,000 slots add to such a call, and to
+ * one more row.
+ * @typedef {{row: number, micro: number, call_slots?: number, row_slots?: number}} Costs
+ */
 
 export const MOST = 24; // tokens drafted after the first
+const FEW_SLOTS = 64; // of a usual short text
+const HIGHEST = 10; // cost that a file may hold
 /** @type {Costs} */
 export const USUAL_COSTS = { row: 0.2, micro: 0.25 };
+
+/** @param {Costs} costs */
+export function areUsable({ row, micro, call_slots = 0, row_slots = 0 }) {
+  return row > 0 && micro > 0 && [row, micro, call_slots, row_slots].every((cost) => cost >= 0 && cost <= HIGHEST);
+}
+
+/** The costs in units of a base call with one row behind so many slots. @param {Costs} costs @param {number} slots */
+export function costsBehind({ row, micro, call_slots = 0, row_slots = 0 }, slots) {
+  const thousands = Math.max(0, slots - FEW_SLOTS) / 1000;
+  const call = 1 + call_slots * thousands;
+  return { row: (row + row_slots * thousands) / call, micro: micro / call };
+}
 
 /** What a kept token saves on average, in base calls. @param {DraftIndex | null} index @param {Costs} costs */
 export function worthOfToken(index, costs) {

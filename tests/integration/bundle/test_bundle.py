@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from helpers.toys.gguf_bundles import gguf_bundle
 from helpers.toys.manifests import read_manifest
 from helpers.toys.manifests import write_manifest as write
+from helpers.toys.toy_bundles import CHANGES
 
 import hamburger_edge
 from hamburger_edge.bundle.external_data import external_files
@@ -65,6 +67,14 @@ def test_saved_manifest_reads_back_equal(folder: Path) -> None:
     assert next(iter(read_manifest(folder))) == "format"
 
 
+def test_chat_bundles_know_what_long_texts_cost(bundles: Callable[..., Path]) -> None:
+    chat = load_manifest(bundles(precision="int8", **CHANGES)).draft_costs
+    assert chat.behind(2000).row > 2 * chat.behind(64).row
+    assert chat.behind(2000).micro < chat.micro
+    unknown = bundles(precision="fp32", **CHANGES)
+    assert read_manifest(unknown)["draft_costs"] == {"row": 0.2, "micro": 0.25}
+
+
 def test_manifest_names_its_copied_fields_only_if_there_are_any(folder: Path) -> None:
     assert "copied_fields" not in read_manifest(folder)
     dataclasses.replace(load_manifest(folder), copied_fields=("slots.album", "year")).save(folder)
@@ -95,6 +105,9 @@ def test_manifest_names_its_copied_fields_only_if_there_are_any(folder: Path) ->
         ("model.draft_vocab", [1, 1], ["draft_vocab"]),
         ("model.draft_vocab", [-1], ["draft_vocab"]),
         ("chat_template", {"foo": 1}, ["chat template", "foo"]),
+        ("draft_costs.row", 0, ["draft_costs must be above 0"]),
+        ("draft_costs.micro", 11, ["draft_costs", "micro=11"]),
+        ("draft_costs", {"row": 0.1, "micro": 0.1, "row_slots": -1}, ["draft_costs", "row_slots=-1"]),
         ("kv.layers", 99, ["kv.layers"]),
         ("kv.head_size", 1 << 30, ["kv.head_size must be"]),
         ("kv.head_size", 8, ["base.past_key.0 is", "heads of 8"]),

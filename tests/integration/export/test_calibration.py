@@ -168,7 +168,7 @@ def test_cache_ranges_include_other_languages_and_code(tiny: Checkpoint, precisi
 
 
 def test_only_a_task_has_ranges_of_inputs(tiny: Checkpoint) -> None:
-    """Chat loses three times less if each row has its own scale."""
+    """Chat loses less than half if each row has its own scale."""
     assert measure_ranges(tiny, inputs=True, cache=False).inputs == {}
     requests = ChatTemplate(before_user="<|im_start|>", after_user="<|im_end|>", after_answer="<|im_end|>")
     task = replace(tiny, chat_template=requests.to_json())

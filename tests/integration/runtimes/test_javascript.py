@@ -37,7 +37,7 @@ from hamburger_edge.bundle.manifest import content_hash
 from hamburger_edge.bundle.reading import load_manifest
 from hamburger_edge.drafts.copied_words import Words
 from hamburger_edge.drafts.draft_index import DraftIndex
-from hamburger_edge.drafts.drafting import Drafter
+from hamburger_edge.drafts.drafting import Costs, Drafter
 from hamburger_edge.loop.certainty import Certainty
 from hamburger_edge.loop.dial import MODES
 from hamburger_edge.structured.formats import PATTERNS
@@ -204,6 +204,21 @@ def test_index_drafts_equal_python(
     for answer in answers[2 * len(PROMPTS) :]:
         assert not {token for group in answer["groups"] for token in group} & banned["logit_bias"].keys()
     compare([goldens])
+
+
+def test_drafts_behind_long_texts_equal_python(bundles: Callable[..., Path], tmp_path: Path) -> None:
+    """Attention makes rows so dear that drafts of copied tokens end sooner."""
+    goldens, longest = [], []
+    for row_slots in (0.0, 20.0):
+        goldens.append(tmp_path / f"{row_slots}.json")
+        folder = Path(shutil.copytree(bundles(**LOOPS[0]), goldens[-1].with_suffix("")))
+        costs = Costs(row=0.05, micro=0.05, call_slots=0.5, row_slots=row_slots)
+        replace(load_manifest(folder), draft_costs=costs).save(folder)
+        write_goldens(goldens[-1], folder, asked=(), talks=(), repeated=REPEATED)
+        answers = json.loads(goldens[-1].read_text())["answers"]
+        longest.append([max(map(len, answer["groups"])) for answer in answers])
+    assert sum(longest[1]) < sum(longest[0])
+    compare(goldens)
 
 
 @pytest.mark.parametrize("changes", [*LOOPS, MERGING], ids=named)

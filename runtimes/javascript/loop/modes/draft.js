@@ -12,7 +12,7 @@
 //     token        joins if  worth * stands * p >= cost of a row, or if it is merged, without a row
 //
 // Where calls have an even number of slots, the second of two costs nothing, and the first as much as both.
-import { Drafter, MOST, USUAL_COSTS, worthOfToken } from "../../drafts/drafting.js";
+import { Drafter, MOST, USUAL_COSTS, costsBehind, worthOfToken } from "../../drafts/drafting.js";
 import { MicroSteps, logChance } from "./micro_steps.js";
 import { stepToken } from "../step.js";
 
@@ -37,7 +37,6 @@ export class Drafts {
     this.run = run;
     this.merging = merging;
     this.costs = info.draftCosts ?? USUAL_COSTS;
-    this.worth = worthOfToken(info.draftIndex ?? null, this.costs);
     const guesses = settings.confidence < 1; // at confidence 1 a draft holds forced tokens only
     this.drafter = guesses ? new Drafter(run.prompt, info.draftIndex ?? null, run.words, sampler.copies) : null;
     this.microLimit = sampler.microUsable ? info.maxGroupTokens : 1;
@@ -57,12 +56,6 @@ export class Drafts {
     return draft.slots;
   }
 
-  /** The cost of one more slot in a call with so many. @param {number} slots */
-  rowCost(slots) {
-    if (!this.run.info.pairsRows) return this.costs.row;
-    return slots % 2 ? 0 : 2 * this.costs.row;
-  }
-
   /** Record that the base kept the first `kept` tokens of the draft. @param {number} kept */
   settle(kept) {
     this.drafter?.settle(kept);
@@ -76,6 +69,8 @@ class Draft {
   #room;
   /** @type {MicroSteps | null} they follow a row */
   #micro = null;
+  #costs;
+  #worth;
   #stands = 1;
   /** @type {number[]} */
   tokens = [];
@@ -87,6 +82,8 @@ class Draft {
     this.#drafts = drafts;
     this.#sampler = drafts.run.sampler;
     this.#room = room;
+    this.#costs = costsBehind(drafts.costs, drafts.run.text.ledger.slots);
+    this.#worth = worthOfToken(drafts.run.info.draftIndex ?? null, this.#costs);
     drafts.drafter?.begin();
     if (!row) return;
     this.#micro = new MicroSteps(drafts.run, row);
@@ -138,11 +135,11 @@ class Draft {
 
   /** Whether there can be a micro token that saves its micro steps and its row. @param {MicroSteps} micro @param {number} wanted */
   #microPays(micro, wanted) {
-    const { microLimit, costs, worth } = this.#drafts;
+    const { microLimit } = this.#drafts;
     const behind = micro.behind(this.tokens.length);
     const isFull = this.tokens.length >= Math.min(microLimit, this.#room);
     if (isFull || behind > CATCH_UP || !this.#sampler.microOpen) return false;
-    return worth * this.#stands * wanted * (1 - micro.pStop) > behind * costs.micro + this.#rowCost;
+    return this.#worth * this.#stands * wanted * (1 - micro.pStop) > behind * this.#costs.micro + this.#rowCost;
   }
 
   /** @param {number} floor */
@@ -153,11 +150,13 @@ class Draft {
 
   /** Whether another token saves its row; a merged one has none. @param {number} chance @param {number} floor */
   #pays(chance, floor) {
-    return this.#merges(floor) || this.#drafts.worth * this.#stands * chance >= this.#rowCost;
+    return this.#merges(floor) || this.#worth * this.#stands * chance >= this.#rowCost;
   }
 
+  /** The cost of one more slot in the call. */
   get #rowCost() {
-    return this.#drafts.rowCost(this.slots.length);
+    if (!this.#drafts.run.info.pairsRows) return this.#costs.row;
+    return this.slots.length % 2 ? 0 : 2 * this.#costs.row;
   }
 
   /** @param {StepToken} token @param {number} floor @param {number} chance @param {Guess | null} [guess] */
