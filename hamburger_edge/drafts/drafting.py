@@ -31,7 +31,7 @@ class Costs:
 
     row: float = 0.2  # one more row in the base call
     micro: float = 0.25  # one micro step
-    call_slots: float = 0.0  # what 1,000 slots add to a call with one row
+    call_slots: float = 0.0  # that 1,000 slots more add to a call with one row
     row_slots: float = 0.0  # and to one more row
 
     @property

@@ -71,7 +71,7 @@ def time_calls(
         if room < 2 * FEW_SLOTS:
             return times
         many = min(MANY_SLOTS, room)
-        repeats = -(-many // few)  # what the slots hold takes no time to compute, and does not matter
+        repeats = -(-many // few)  # restored, not computed: a call takes as long whatever they hold
         snapshot = {
             name: np.tile(part, (1, 1, repeats, 1))[:, :, :many] for name, part in backend.snapshot().items()
         }
