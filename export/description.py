@@ -19,7 +19,6 @@ from hamburger_edge.bundle.manifest import (
     Origin,
     PrecisionPlan,
 )
-from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.drafts.draft_index import read_draft_index
 from hamburger_edge.drafts.drafting import USUAL_COSTS, Costs
 from hamburger_edge.export.assembly.assemble import compact_tokenizer
@@ -76,7 +75,7 @@ def manifest_of(
 
 def _draft_costs(checkpoint: Checkpoint, plan: PrecisionPlan, flavor: Flavor) -> Costs:
     costs = DRAFT_COSTS.get(plan.base, USUAL_COSTS)
-    if flavor != "fused" or ChatTemplate.from_json(checkpoint.chat_template).is_task:  # its texts are short
+    if flavor != "fused" or checkpoint.is_task:  # its texts are short
         return costs
     return dataclasses.replace(costs, **LONG_TEXTS.get(plan.base, {}))
 

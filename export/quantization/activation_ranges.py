@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from hamburger_edge.chat.template import ChatTemplate
 from hamburger_edge.export.quantization.cache_ranges import CacheRanges
 from hamburger_edge.export.quantization.calibration_batches import other_batches
 from hamburger_edge.export.quantization.covariances import covariances_by_stage, stage_paths
@@ -46,10 +45,9 @@ def measure_ranges(
             for done, _ in enumerate(covariances_by_stage(checkpoint)):
                 progress("calibrating", done, count)
     folds = Folds({}) if of_inputs is None else of_inputs.folds()
-    is_task = ChatTemplate.from_json(checkpoint.chat_template).is_task
     return ActivationRanges(
         folds,
-        of_inputs.by_product(folds) if of_inputs is not None and is_task else {},
+        of_inputs.by_product(folds) if of_inputs is not None and checkpoint.is_task else {},
         {} if of_cache is None else of_cache.scales(),
     )
 

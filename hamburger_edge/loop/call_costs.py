@@ -61,9 +61,9 @@ def time_calls(
     few = max(0, min(FEW_SLOTS, room))
     if few:
         backend.macro([(token,)] * few, range(few), [few - 1])
-    rounds = _Rounds(backend, rows, token, seconds, threads)
+    rounds = _Rounds(backend, token, seconds, threads)
     try:
-        short = rounds.behind(few)
+        short = rounds.behind(few, rows, micro=info.has_graft)
         if short is None:
             return None
         micro = min(rounds.micro, default=None)
@@ -76,7 +76,7 @@ def time_calls(
             name: np.tile(part, (1, 1, repeats, 1))[:, :, :many] for name, part in backend.snapshot().items()
         }
         backend.restore(snapshot, many)
-        long = rounds.behind(many)
+        long = rounds.behind(many, COSTED_ROWS)
         return times if long is None else replace(times, many_slots=many, rows_behind_many=long)
     finally:
         backend.truncate(0)
@@ -85,25 +85,23 @@ def time_calls(
 class _Rounds:
     """Calls of each number of rows, in turns."""
 
-    def __init__(
-        self, backend: Backend, rows: Sequence[int], token: int, seconds: float, threads: int
-    ) -> None:
-        self.backend, self.rows, self.token = backend, rows, token
-        self.seconds, self.threads = seconds, threads
+    def __init__(self, backend: Backend, token: int, seconds: float, threads: int) -> None:
+        self.backend, self.token, self.seconds, self.threads = backend, token, seconds, threads
         self.micro: list[float] = []  # seconds of steps
         self.processors = 0.0
 
-    def behind(self, slots: int) -> dict[int, float] | None:
+    def behind(self, slots: int, rows: Sequence[int], *, micro: bool = False) -> dict[int, float] | None:
         """Return the shortest times, or None.
 
-        A micro step follows a base call, as in a draft, so its weights are not in the processor's cache. The
-        first round, which reads weights from the disk, does not tell whether the threads have processors.
+        With `micro` a micro step follows each base call, as in a draft, so its weights are not in the
+        processor's cache. The first round reads weights from the disk, so it does not tell whether the
+        threads have processors.
         """
-        times: dict[int, list[float]] = {count: [] for count in self.rows}
+        times: dict[int, list[float]] = {count: [] for count in rows}
         clock, end, done = ProcessorClock(), perf_counter() + self.seconds, 0
         while done < ROUNDS and (not done or perf_counter() < end):
-            for count in self.rows:
-                times[count].append(self._call(slots, count))
+            for count in rows:
+                times[count].append(self._call(slots, count, micro))
             done += 1
             if done == 1:
                 clock = ProcessorClock()
@@ -113,13 +111,13 @@ class _Rounds:
         whole = done >= FEWEST_ROUNDS and undisturbed(self.processors, self.threads)
         return {count: min(seconds) for count, seconds in times.items()} if whole else None
 
-    def _call(self, slots: int, count: int) -> float:
+    def _call(self, slots: int, count: int, micro: bool) -> float:
         backend = self.backend
         backend.truncate(slots)
         begin = perf_counter()
         readout = backend.macro([(self.token,)] * count, range(slots, slots + count), range(count))
         seconds = perf_counter() - begin
-        if backend.info.has_graft:
+        if micro:
             backend.micro_begin(readout.features[0])
             begin = perf_counter()
             backend.micro(self.token)

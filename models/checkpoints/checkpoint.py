@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hamburger_edge.chat.template import markup_beside
+from hamburger_edge.chat.template import ChatTemplate, markup_beside
 from hamburger_edge.errors import CheckpointError
 from hamburger_edge.models.architecture.config import BaseConfig, HamburgerConfig
 from hamburger_edge.models.architecture.hamburger import Hamburger
@@ -66,6 +66,11 @@ class Checkpoint:
     manifest: dict[str, Any]
     path: Path  # the folder; or a Lightning file, or that of an ordinary model
     folder: Path  # that holds its other files: of a Lightning file, that of the base's configuration
+
+    @property
+    def is_task(self) -> bool:
+        """Whether it was tuned to single requests: see `ChatTemplate.is_task`."""
+        return ChatTemplate.from_json(self.chat_template).is_task
 
     def file(self, name: str) -> Path | None:
         """Return a further file of the checkpoint, if it has one of this name."""

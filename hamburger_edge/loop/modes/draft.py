@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from hamburger_edge.drafts.draft_index import Guess
-from hamburger_edge.drafts.drafting import MOST, Costs, Drafter, worth_of_token
+from hamburger_edge.drafts.drafting import MOST, Drafter, worth_of_token
 from hamburger_edge.loop.answer_run import AnswerRun, BaseRow
 from hamburger_edge.loop.backend import Floats
 from hamburger_edge.loop.modes.micro_steps import MicroSteps, log_chance
@@ -54,9 +54,7 @@ class Drafts:
 
         It begins with the base's token of the row. Without a row it may be empty.
         """
-        draft = _Draft(
-            self, row, min(room, self.run.tokens_left), self.costs.behind(self.run.text.ledger.slots)
-        )
+        draft = _Draft(self, row, min(room, self.run.tokens_left))
         while not (draft.tokens and self.run.ends_with(draft.tokens[-1])) and draft.add_token():
             pass
         return draft.slots
@@ -70,9 +68,10 @@ class Drafts:
 class _Draft:
     """A draft in progress."""
 
-    def __init__(self, drafts: Drafts, row: BaseRow | None, room: int, costs: Costs) -> None:
-        self.drafts, self.sampler, self.room, self.costs = drafts, drafts.run.sampler, room, costs
-        self.worth = worth_of_token(drafts.run.info.draft_index, costs)
+    def __init__(self, drafts: Drafts, row: BaseRow | None, room: int) -> None:
+        self.drafts, self.sampler, self.room = drafts, drafts.run.sampler, room
+        self.costs = drafts.costs.behind(drafts.run.text.ledger.slots)
+        self.worth = worth_of_token(drafts.run.info.draft_index, self.costs)
         self.stands = 1.0
         self.tokens: list[int] = []
         self.slots: list[list[StepToken]] = []
