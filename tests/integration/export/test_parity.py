@@ -225,6 +225,8 @@ def test_loss_is_measured_and_limited(checkpoint: Checkpoint, few: None) -> None
     more = measured(checkpoint, altered(checkpoint, noise=0.3), "q8_0")
     assert not more.as_known
     assert "poor: loses more than q8_0 is known to (0.02 nats, its token at 95.0%)" in str(more)
+    most = measured(checkpoint, altered(checkpoint, noise=0.5), "int8")
+    assert "poor: loses more than int8 is known to (0.05 nats, its token at 88.0%)" in str(most)
     [(graph, _)] = refused(measured(checkpoint, altered(checkpoint, micro=3.0)))
     assert graph == "micro_decoder"
 
