@@ -37,7 +37,7 @@ TOKENIZER = "tokenizer.json"
 # Measured on two x86-64 cores, as shares of a call's fixed cost; other precisions have USUAL_COSTS. At int4 a
 # call with one row reads the cache for two.
 DRAFT_COSTS = {"int8": Costs(row=0.12, micro=0.2)}
-LONG_TEXTS = {"int8": {"call_slots": 0.38, "row_slots": 0.25}, "int4": {"call_slots": 0.5, "row_slots": 0.05}}
+LONG_TEXTS = {"int8": {"call_slots": 0.2, "row_slots": 0.19}, "int4": {"call_slots": 0.38, "row_slots": 0.19}}
 
 
 def manifest_of(

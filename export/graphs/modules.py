@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -101,7 +102,8 @@ class Vocabulary(nn.Module):
         )
 
 
-_KEY_SCALE = 12  # index of that operand of GroupQueryAttention; the values' is the next
+_SINK = 11  # index of that operand of GroupQueryAttention; the scales of keys and of values are the next
+_NO_SINK = -1e30  # its exponential is exactly 0
 
 
 class FusedAttention:
@@ -112,6 +114,9 @@ class FusedAttention:
     begin at 0 without gaps.
 
     An int8 cache holds rotated keys, and values, in units of `key_scale.N` and `value_scale.N` [K * D].
+    ONNX Runtime on the CPU first unpacks blocks of such values, unless each head has a sink: a score beside
+    those of the slots. So heads get one of no weight (docs/research/quantization.md). A layer with a window
+    keeps the blocks, which leave out what is outside.
     A float16 cache is attended to in 16 bits, the only type that CUDA's kernel supports. That kernel derives
     positions from the cache's length, so separate operators rotate first if positions have gaps.
     """
@@ -119,6 +124,10 @@ class FusedAttention:
     def __init__(self, config: BaseConfig, inputs: Mapping[str, Tensor], rotary: Rotary, rows: int):
         self.config, self.inputs, self.rotary = config, inputs, rotary
         self.present: list[Tensor] = []
+
+    @cached_property  # once in a graph, and not where nothing reads it
+    def no_sink(self) -> Tensor:
+        return torch.full((self.config.num_heads,), _NO_SINK)
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         given, config = self.inputs, self.config
@@ -143,7 +152,8 @@ class FusedAttention:
         if half:
             operands = [x.half() if x is not None and x.is_floating_point() else x for x in operands]
         if past_key.dtype == torch.int8:
-            operands += [None] * (_KEY_SCALE - len(operands))
+            operands += [None] * (_SINK - len(operands))
+            operands += [self.no_sink if window is None else None]
             operands += [given[f"key_scale.{layer}"], given[f"value_scale.{layer}"]]
             attributes |= {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
             attributes["kv_cache_bit_width"] = 8

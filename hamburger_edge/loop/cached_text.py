@@ -14,7 +14,7 @@ from hamburger_edge.support.values import whole_in
 class CachedText:
     """A backend with its ledger. Both always have the same slots."""
 
-    def __init__(self, backend: Backend, *, chunk: int = 256) -> None:
+    def __init__(self, backend: Backend, *, chunk: int = 128) -> None:
         self.backend = backend
         self.info = backend.info
         self.chunk = chunk  # upper limit of slots per prefill call

@@ -5,7 +5,7 @@ import { Ledger } from "./ledger.js";
 
 /** @import { Backend, Group } from "./backend.js" */
 
-export const CHUNK = 256; // most slots of one call: it bounds memory, not the result
+export const CHUNK = 128; // most slots of one call: it bounds memory, not the result
 
 /** A backend with its ledger. Both always have the same slots. */
 export class CachedText {
