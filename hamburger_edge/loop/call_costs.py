@@ -14,8 +14,7 @@ from hamburger_edge.loop.backend import Backend
 ROUNDS, FEWEST_ROUNDS = 7, 3  # the shortest time counts: other programs only make a call longer
 SECONDS = 0.7  # of the first start of a bundle, after which no further round begins
 DRAFT_ROWS = 4  # rows of a usual draft, over which the cost of one is averaged
-LONG_TEXT_ROWS = 2  # the same in a long text, where rows are dear
-COSTED_ROWS = (1, LONG_TEXT_ROWS, DRAFT_ROWS)
+COSTED_ROWS = (1, DRAFT_ROWS)
 MANY_SLOTS = 1024  # of a long text: attention to them makes a call, and each further row, dearer
 UNDISTURBED = 0.8  # share of the time in which the threads have a processor, if nothing else runs
 HIGHEST_COST = 2.0  # of a call
@@ -32,16 +31,18 @@ class CallTimes:
 
     def costs(self) -> Costs:
         """Return the costs of one more row and of a micro step, in units of a call with one row."""
-        one, fewest = self.rows[1], 2 if self.pairs_rows else 1
-        row = (self.rows[DRAFT_ROWS] - one) / (DRAFT_ROWS - fewest)
+        one, row = self.rows[1], self._row(self.rows)
         micro = USUAL_COSTS.micro if self.micro is None else _limited(self.micro / one)
         if not self.many_slots:
             return Costs(_limited(row / one), micro)
-        long_one, drafted = self.rows_behind_many[1], LONG_TEXT_ROWS if fewest == 1 else DRAFT_ROWS
-        long_row = (self.rows_behind_many[drafted] - long_one) / (drafted - fewest)
         unit = one * (self.many_slots - FEW_SLOTS) / 1000
-        slopes = _limited((long_one - one) / unit, 0.0), _limited((long_row - row) / unit, 0.0)
-        return Costs(_limited(row / one), micro, *slopes)
+        call_slots = (self.rows_behind_many[1] - one) / unit
+        row_slots = (self._row(self.rows_behind_many) - row) / unit
+        return Costs(_limited(row / one), micro, _limited(call_slots, 0.0), _limited(row_slots, 0.0))
+
+    def _row(self, seconds: Mapping[int, float]) -> float:
+        """Return the seconds of one more row."""
+        return (seconds[DRAFT_ROWS] - seconds[1]) / (DRAFT_ROWS - (2 if self.pairs_rows else 1))
 
     def undisturbed(self, threads: int) -> bool:
         """Whether the threads had their processors: calls of a busy machine have other proportions."""
