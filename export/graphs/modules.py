@@ -115,8 +115,7 @@ class FusedAttention:
 
     An int8 cache holds rotated keys, and values, in units of `key_scale.N` and `value_scale.N` [K * D].
     ONNX Runtime on the CPU first unpacks blocks of such values, unless each head has a sink: a score beside
-    those of the slots. So heads get one of no weight (docs/research/quantization.md). A layer with a window
-    keeps the blocks, which leave out what is outside.
+    those of the slots. So heads get one of no weight (docs/research/quantization.md).
     A float16 cache is attended to in 16 bits, the only type that CUDA's kernel supports. That kernel derives
     positions from the cache's length, so separate operators rotate first if positions have gaps.
     """
@@ -153,8 +152,7 @@ class FusedAttention:
             operands = [x.half() if x is not None and x.is_floating_point() else x for x in operands]
         if past_key.dtype == torch.int8:
             operands += [None] * (_SINK - len(operands))
-            operands += [self.no_sink if window is None else None]
-            operands += [given[f"key_scale.{layer}"], given[f"value_scale.{layer}"]]
+            operands += [self.no_sink, given[f"key_scale.{layer}"], given[f"value_scale.{layer}"]]
             attributes |= {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
             attributes["kv_cache_bit_width"] = 8
         out, *present = symbolic_multi_out(
