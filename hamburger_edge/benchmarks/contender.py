@@ -112,6 +112,18 @@ class TimedAnswer:
 
 
 @dataclass(frozen=True)
+class TimedMessage:
+    """An answer of a conversation. Times, tokens and calls are those after the answer's first group."""
+
+    length: int  # tokens of the conversation up to the end of this answer
+    slots: int  # that they take in the cache
+    tokens: int
+    seconds: float
+    base_calls: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Facts:
     """Properties of a loaded contender."""
 

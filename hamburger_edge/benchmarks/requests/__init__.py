@@ -5,4 +5,5 @@ request_plan    the options of a run, and the pairs to compare
 our_answers     our runtimes as contenders
 request_bench   one run: each program answers each request, in rotation
 request_report  figures and tables
+conversation    the prompts as turns of one conversation: what a token costs by its length
 """

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from time import perf_counter
 
-from hamburger_edge.benchmarks.contender import BenchmarkRequest, TimedAnswer
+from hamburger_edge.benchmarks.contender import BenchmarkRequest, Source, TimedAnswer, TimedMessage
 from hamburger_edge.benchmarks.speed.our_speed import PLAIN, Ours
+from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.loop.answer_run import AnswerRun, Steps
 from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import StepToken
+from hamburger_edge.model import Model
 
 PLAIN_SINGLE = f"{PLAIN}+single"  # variant: one base call per token, under a schema
 
 
 class AnsweringModel(Ours):
+    def __init__(self, source: Source, *, backend: str, model: Model | None = None):
+        super().__init__(source, backend=backend, model=model)
+        self.models: dict[str, Model] = {}  # by variant; a conversation keeps its cache
+        self.chats: dict[str, Chat] = {}
+
     def answer(self, request: BenchmarkRequest, variant: str) -> TimedAnswer:
         assert self.model is not None
         inference = self.model.inference
@@ -29,6 +36,33 @@ class AnsweringModel(Ours):
             groups = [chunk.tokens for chunk in stream if chunk.tokens]
             unread = len(inference.engine.unread)
         return as_answer(groups, options, stream.stats, perf_counter() - began, unread)
+
+    def send(self, text: str, system: str | None, max_tokens: int, variant: str) -> TimedMessage:
+        """Answer the next turn of this variant's conversation."""
+        if variant not in self.chats:
+            options: Options = {"max_tokens": max_tokens}
+            options |= asdict(Recommended.parse(variant))  # type: ignore[typeddict-item]
+            self.models[variant] = self.opened()
+            self.chats[variant] = self.models[variant].chat(system, **options)
+        chat = self.chats[variant]
+        first = None
+        with chat.send(text) as stream:
+            for _ in stream:
+                first = first or replace(stream.stats)  # a copy, because the stream updates its stats
+        stats = stream.stats
+        return TimedMessage(
+            length=sum(map(len, chat.groups)),
+            slots=len(chat.groups),
+            tokens=stats.tokens - stats.first_tokens,
+            seconds=stats.decode_s,
+            base_calls=stats.base_calls - (first.base_calls if first else 0),
+            text=chat.messages[-1].text,
+        )
+
+    def close(self) -> None:
+        for model in self.models.values():
+            model.close()
+        super().close()
 
 
 def single(run: AnswerRun) -> Steps:

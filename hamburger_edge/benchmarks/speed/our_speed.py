@@ -38,12 +38,13 @@ class Ours:
         return self.source.bundle
 
     def load(self) -> Facts:
+        self.model = self.opened()
+        return Facts(self.model.info.precision, self.model.info.kv_bytes_per_slot)
+
+    def opened(self) -> Model:
         slots, threads = self.source.slots, self.source.threads
         fixed = self.backend == "onnx" and load_manifest(self.source.bundle).cache_slots
-        self.model = load(
-            self.source.bundle, self.backend, threads=threads, cache_slots=None if fixed else slots
-        )
-        return Facts(self.model.info.precision, self.model.info.kv_bytes_per_slot)
+        return load(self.source.bundle, self.backend, threads=threads, cache_slots=None if fixed else slots)
 
     def turn(self, prompt: Sequence[int], tokens: int, variant: str) -> TimedTurn:
         groups: list[tuple[int, ...]] = []

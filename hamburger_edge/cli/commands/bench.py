@@ -29,17 +29,19 @@ from hamburger_edge.support.values import number_in
 if TYPE_CHECKING:
     from hamburger_edge.benchmarks.contender import Program
     from hamburger_edge.benchmarks.peers.serving.server_report import ServingReport
+    from hamburger_edge.benchmarks.requests.conversation import ConversationReport
     from hamburger_edge.benchmarks.requests.request_plan import RequestPlan
     from hamburger_edge.benchmarks.requests.request_report import RequestReport
     from hamburger_edge.benchmarks.speed.speed_plan import BenchPlan
     from hamburger_edge.benchmarks.speed.speed_report import SpeedReport
 
 TOKENS = 1 << 20
+LONGEST = 4096  # tokens of a conversation, if the context has room
 
 
 # Options that apply to one kind of measurement only.
 OF_LENGTHS = ("shape", "force_group", "tokens", "longest", "plot")
-OF_REQUESTS = ("json_schema", "max_tokens", "confidence")
+OF_REQUESTS = ("json_schema", "max_tokens", "confidence", "conversation")
 OF_SERVERS = ("prompts", "only", "minutes", *(name for name in OF_LENGTHS if name != "tokens"))
 
 
@@ -67,11 +69,17 @@ def run(options: argparse.Namespace) -> None:
     for flag, needs in (("--peers", options.peers), ("--prompts", whole)):
         if needs:
             _in_checkout(flag)
+    if options.conversation:
+        for flag, given in (("--peers", options.peers), ("--json-schema", options.json_schema)):
+            if given:
+                raise InputError(f"{flag} does not go with  --conversation")
     (_requests if whole else _lengths)(options)
 
 
 def _show(
-    options: argparse.Namespace, report: SpeedReport | RequestReport | ServingReport, tables: str
+    options: argparse.Namespace,
+    report: SpeedReport | RequestReport | ConversationReport | ServingReport,
+    tables: str,
 ) -> None:
     show_report(options, report.to_json(), tables)
 
@@ -127,6 +135,7 @@ def _lengths(options: argparse.Namespace) -> None:
 
 
 def _requests(options: argparse.Namespace) -> None:
+    from hamburger_edge.benchmarks.requests import conversation
     from hamburger_edge.benchmarks.requests.prompts import read_prompts, requests
     from hamburger_edge.benchmarks.requests.request_bench import RequestBench
     from hamburger_edge.benchmarks.requests.request_plan import programs, recommended
@@ -156,9 +165,18 @@ def _requests(options: argparse.Namespace) -> None:
             longest_prompt=max(len(request.prompt) for request in encoded),
             tokens=plan.max_tokens,
             flag="--max-tokens",
+            longest=LONGEST if options.conversation else 0,
             build=plan.build,
             forms=_forms(options, checkpoint),
         )
+        if options.conversation:
+            plan = conversation.settings_of(plan)
+            held = conversation.converse(
+                source, plan, prompts, programs(plan, manifest, {}), progress=progress
+            )
+            held = replace(held, base=manifest.base.name)
+            _show(options, held, conversation.tables(held))
+            return
         bench = RequestBench(source, plan, prompts, encoded, tokenizer, progress=progress)
         report = bench.run(programs(plan, manifest, _peers(options)))
     report = replace(report, base=manifest.base.name)
@@ -331,6 +349,12 @@ COMMAND = Command(
             metavar="FILE|TEXT",
             help="of whole requests: their answers follow this schema, in every program",
         ),
+        option(
+            "--conversation",
+            action="store_const",
+            const=True,
+            help="of whole requests: turns of one conversation, and what a token costs by its length",
+        ),
         option("--max-tokens", type=int, metavar="N", help="of whole requests: most tokens (default 256)"),
         option(
             "--confidence",
@@ -362,6 +386,7 @@ COMMAND = Command(
         "hamburger-edge bench bundle --peers --only onnx --only llama.cpp --threads 4",
         "hamburger-edge bench --shape llama-3.2-1b --force-group 2",
         "hamburger-edge bench bundle --prompts commands.jsonl --json-schema command.json",
+        "hamburger-edge bench bundle --prompts questions.jsonl --conversation --max-tokens 96",
         "hamburger-edge bench bundle --serve --report serving.json",
     ),
     run=run,

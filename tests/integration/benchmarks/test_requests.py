@@ -134,3 +134,42 @@ def test_command_writes_the_report(
         assert name in out
     assert rows["onnx@merge-0.9+split"]["base_calls"] < rows["onnx@plain+single"]["base_calls"]
     assert len(report["answers"]) == 2 * len(rows)
+
+
+def test_turns_of_a_conversation_are_timed_by_its_length(
+    source: Source, model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each setting has its own conversation, whose answers are those of a chat with that setting."""
+    prompts, file = tmp_path / "prompts.jsonl", tmp_path / "report.json"
+    texts = [*QUESTIONS, "And eight animals?", "What is 2 plus 2?"]
+    lines = [{"prompt": text} for text in texts]
+    prompts.write_text("\n".join(json.dumps({**line, "system": "Be short."}) for line in lines))
+    arguments = [
+        "--conversation",
+        "--max-tokens",
+        "20",
+        "--confidence",
+        "plain",
+        "--confidence",
+        "verify-0.8",
+    ]
+    words = ["bench", str(source.bundle), "--prompts", str(prompts), *arguments, "--report", str(file)]
+    code = cli.main([*words, "--only", "onnx", "--threads", "1"])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    report = json.loads(file.read_text())
+    chat = model.chat("Be short.", mode="plain", max_tokens=20)
+    expected = []
+    for text in texts:
+        for _ in chat.send(text):
+            pass
+        expected.append((chat.messages[-1].text, len(chat.groups)))
+    for name in ("onnx@plain", "onnx@verify-0.8"):
+        found = [answer for answer in report["answers"] if answer["name"] == name]
+        assert [(answer["text"], answer["length"]) for answer in found] == expected[1:]  # one warms up
+        assert all(answer["slots"] == answer["length"] for answer in found)
+        assert name in out
+    rows = {row["name"]: row for row in report["results"] if row["length"] == 256}
+    assert rows["onnx@plain"]["speed"] == rows["onnx@plain"]["tokens_per_call"] == 1
+    assert rows["onnx@verify-0.8"]["tokens_per_call"] > 1
+    assert rows["onnx@verify-0.8"]["equal"] == 1

@@ -13,9 +13,10 @@ import pytest
 from helpers.bench_contender import Known, source
 from helpers.places import ROOT
 
-from hamburger_edge.benchmarks.contender import BenchmarkRequest, Program, TimedAnswer
+from hamburger_edge.benchmarks.contender import BenchmarkRequest, Program, TimedAnswer, TimedMessage
 from hamburger_edge.benchmarks.peers.llama_grammar import with_layout
 from hamburger_edge.benchmarks.requests import request_report as request_report
+from hamburger_edge.benchmarks.requests.conversation import by_length, converse, settings_of
 from hamburger_edge.benchmarks.requests.prompts import BenchmarkPrompt, read_prompts, requests
 from hamburger_edge.benchmarks.requests.request_bench import RequestBench
 from hamburger_edge.benchmarks.requests.request_plan import RequestPlan, pairs, programs, setting
@@ -215,3 +216,28 @@ def test_plain_model_is_not_measured_in_mode_merge(model: str, merges: bool) -> 
         assert any(variant.startswith("merge") for variant in variants) is merges
     asked = programs(RequestPlan(settings=("merge-0.8",)), manifest, {})
     assert asked["onnx"].variants == ("merge-0.8",)
+
+
+def test_a_conversation_is_summarized_by_its_length() -> None:
+    """Means are over tokens, so that long answers count more; an interval without answers has no row."""
+    plain = [TimedMessage(200, 200, 10, 0.1, 10, "a"), TimedMessage(250, 250, 30, 0.7, 30, "b")]
+    merged = [TimedMessage(200, 150, 10, 0.1, 5, "a"), TimedMessage(260, 130, 30, 0.3, 15, "c")]
+    rows = by_length({"onnx@merge-0.8": merged, "onnx@plain": plain})
+    figures = [(row["length"], row["name"], row["ms_per_token"], row["speed"]) for row in rows]
+    assert figures == [
+        (256, "onnx@plain", pytest.approx(20), 1),
+        (256, "onnx@merge-0.8", pytest.approx(10), pytest.approx(2)),
+        (512, "onnx@merge-0.8", pytest.approx(10), None),
+    ]
+    assert [row["tokens_per_call"] for row in rows] == [1, 2, 2]
+    assert [row["slots_per_token"] for row in rows] == [1, 0.75, 0.5]
+    assert [row["equal"] for row in rows] == [1, 1, 0]
+
+
+def test_a_conversation_compares_plain_decoding_with_what_the_model_recommends() -> None:
+    assert settings_of(RequestPlan(recommended="hybrid-0.9")).settings == ("plain", "hybrid-0.9")
+    assert settings_of(RequestPlan(recommended="plain")).settings == ("plain",)
+    assert settings_of(RequestPlan()).settings == ("plain", "verify")
+    assert settings_of(RequestPlan(settings=("merge-0.8",))).settings == ("merge-0.8",)
+    with pytest.raises(InputError, match="two prompts or more"):
+        converse(source(), RequestPlan(), [BenchmarkPrompt("a")], {})

@@ -113,6 +113,8 @@ BAD_INPUT = [  # arguments, and words of the error's line
     (["bench", "b", "--json-schema", "{{}}"], "--json-schema is of whole requests: give  --prompts"),
     (["bench", "--prompts", "p", "--shape", "tiny"], "--shape does not go with  --prompts"),
     (["bench", "b", "--prompts", "{nowhere}"], "nowhere: cannot be read"),
+    (["bench", "b", "--conversation"], "--conversation is of whole requests: give  --prompts"),
+    (["bench", "b", "--prompts", "p", "--conversation", "--peers"], "--peers does not go with"),
     (["bench", "b", "--prompts", "{prompts}", "--confidence", "2"], "--confidence: a setting is a mode"),
     (["eval", "{nowhere}", "--report", "{nowhere}/x.json"], "x.json: no file can be written there"),
     (["eval", "{tiny}", "--reference", "nothing-of-that-name"], "no built-in model of that name"),
