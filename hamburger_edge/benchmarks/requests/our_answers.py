@@ -39,10 +39,11 @@ class AnsweringModel(Ours):
 
     def send(self, text: str, system: str | None, max_tokens: int, variant: str) -> TimedMessage:
         """Answer the next turn of this variant's conversation."""
+        assert self.model is not None
         if variant not in self.chats:
             options: Options = {"max_tokens": max_tokens}
             options |= asdict(Recommended.parse(variant))  # type: ignore[typeddict-item]
-            self.models[variant] = self.opened()
+            self.models[variant] = self.opened() if self.models else self.model
             self.chats[variant] = self.models[variant].chat(system, **options)
         chat = self.chats[variant]
         first = None

@@ -142,19 +142,10 @@ def test_turns_of_a_conversation_are_timed_by_its_length(
     """Each setting has its own conversation, whose answers are those of a chat with that setting."""
     prompts, file = tmp_path / "prompts.jsonl", tmp_path / "report.json"
     texts = [*QUESTIONS, "And eight animals?", "What is 2 plus 2?"]
-    lines = [{"prompt": text} for text in texts]
-    prompts.write_text("\n".join(json.dumps({**line, "system": "Be short."}) for line in lines))
-    arguments = [
-        "--conversation",
-        "--max-tokens",
-        "20",
-        "--confidence",
-        "plain",
-        "--confidence",
-        "verify-0.8",
-    ]
-    words = ["bench", str(source.bundle), "--prompts", str(prompts), *arguments, "--report", str(file)]
-    code = cli.main([*words, "--only", "onnx", "--threads", "1"])
+    prompts.write_text("\n".join(json.dumps({"prompt": text, "system": "Be short."}) for text in texts))
+    words = ["bench", str(source.bundle), "--prompts", str(prompts), "--conversation", "--report", str(file)]
+    few = "--max-tokens 20 --threads 1 --only onnx --confidence plain --confidence verify-0.8"
+    code = cli.main([*words, *few.split()])
     out, err = capsys.readouterr()
     assert code == 0, err
     report = json.loads(file.read_text())
