@@ -33,6 +33,7 @@ import hamburger_edge
 from hamburger_edge.benchmarks.contender import Source
 from hamburger_edge.benchmarks.peers.peer_files import folder_of
 from hamburger_edge.model import Model
+from hamburger_edge.models.checkpoints.built_in import resolve
 
 HERE = Path(__file__).resolve().parent
 THEIRS = HERE / "node_modules" / "@huggingface" / "transformers" / "dist" / "transformers.web.min.js"
@@ -205,7 +206,7 @@ def main() -> None:
         description="A task's requests: Python, Node.js, Chromium, transformers.js.", allow_abbrev=False
     )
     parser.add_argument("bundle", type=Path, help="of ONNX graphs at int8")
-    parser.add_argument("checkpoint", type=Path, help="that it was made from, for transformers.js")
+    parser.add_argument("checkpoint", type=resolve, help="that it was made from, for transformers.js")
     parser.add_argument("examples", type=Path, help='JSON lines with "prompt" and "answer"')
     parser.add_argument(
         "--requests", type=int, default=20, help="how many of them, evenly spread (default 20)"
