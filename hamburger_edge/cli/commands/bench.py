@@ -351,8 +351,8 @@ COMMAND = Command(
         ),
         option(
             "--conversation",
-            action="store_const",
-            const=True,
+            action="store_true",
+            default=None,
             help="of whole requests: turns of one conversation, and what a token costs by its length",
         ),
         option("--max-tokens", type=int, metavar="N", help="of whole requests: most tokens (default 256)"),
