@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from hamburger_edge.benchmarks.bench_report import BenchReport, shared_facts
 from hamburger_edge.benchmarks.contender import Program, Source, TimedMessage
 from hamburger_edge.benchmarks.requests.prompts import BenchmarkPrompt
 from hamburger_edge.benchmarks.requests.request_plan import RequestPlan
 from hamburger_edge.benchmarks.speed.our_speed import PLAIN, VERIFY
 from hamburger_edge.benchmarks.speed.running import Measured, Running, Start, start
 from hamburger_edge.errors import InputError
-from hamburger_edge.evaluation import machine
 from hamburger_edge.support.progress import Progress, no_progress
 from hamburger_edge.support.tables import table
 
@@ -25,18 +25,9 @@ HEAD = ("tokens so far", "", "answers", "ms a token", "speed", "tokens a call", 
 
 
 @dataclass(frozen=True)
-class ConversationReport:
-    machine: dict[str, Any]
-    versions: dict[str, str]
-    base: str
-    precision: str
-    threads: int
+class ConversationReport(BenchReport):
     results: list[dict[str, Any]]  # by length, then by setting
-    skipped: list[dict[str, str]]
     answers: list[dict[str, Any]]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def settings_of(plan: RequestPlan) -> RequestPlan:
@@ -70,13 +61,8 @@ def converse(
     finally:
         running.close()
     return ConversationReport(
-        machine=machine.describe(),
-        versions=machine.versions(),
-        base="",
-        precision=source.precision,
-        threads=source.threads,
+        **shared_facts(source, running.skipped),
         results=by_length(turns),
-        skipped=running.skipped,
         answers=[{"name": name, **asdict(message)} for name, timed in turns.items() for message in timed],
     )
 
@@ -126,7 +112,5 @@ def tables(report: ConversationReport) -> str:
                 f"{row['equal']:.0%}",
             )
         )
-    head = f"{report.base} at {report.precision}, {report.machine['cpu']}, threads: {report.threads}"
     notes = "speed: relative to plain decoding; as plain: answers with plain decoding's text at the same turn"
-    skipped = [f"skipped {row['name']}: {row['why']}" for row in report.skipped]
-    return "\n\n".join([head, table(rows), "\n".join([notes, *skipped])])
+    return "\n\n".join([report.heading, table(rows), "\n".join([notes, *report.skipped_lines])])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from time import perf_counter
 
 from hamburger_edge.benchmarks.contender import BenchmarkRequest, Source, TimedAnswer, TimedMessage
-from hamburger_edge.benchmarks.speed.our_speed import PLAIN, Ours
+from hamburger_edge.benchmarks.speed.our_speed import PLAIN, Ours, setting_options
 from hamburger_edge.chat.conversation import Chat
 from hamburger_edge.loop.answer_run import AnswerRun, Steps
-from hamburger_edge.loop.dial import Recommended
 from hamburger_edge.loop.settings import Options, Settings
 from hamburger_edge.loop.stats import Stats
 from hamburger_edge.loop.step import StepToken
@@ -41,9 +40,8 @@ class AnsweringModel(Ours):
         """Answer the next turn of this variant's conversation."""
         assert self.model is not None
         if variant not in self.chats:
-            options: Options = {"max_tokens": max_tokens}
-            options |= asdict(Recommended.parse(variant))  # type: ignore[typeddict-item]
             self.models[variant] = self.opened() if self.models else self.model
+            options: Options = {"max_tokens": max_tokens, **setting_options(variant)}
             self.chats[variant] = self.models[variant].chat(system, **options)
         chat = self.chats[variant]
         first = None
@@ -78,8 +76,7 @@ def single(run: AnswerRun) -> Steps:
 def options_of(variant: str, request: BenchmarkRequest) -> Options:
     """Parse a variant of `RequestPlan.variants` into options."""
     setting, _, structured = variant.partition("+")
-    options: Options = {"max_tokens": request.max_tokens}
-    options |= asdict(Recommended.parse(setting))  # type: ignore[typeddict-item]
+    options: Options = {"max_tokens": request.max_tokens, **setting_options(setting)}
     if structured:
         options["json_schema"] = request.schema
     return options

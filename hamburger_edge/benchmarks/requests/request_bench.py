@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
+from hamburger_edge.benchmarks.bench_report import shared_facts
 from hamburger_edge.benchmarks.contender import BenchmarkRequest, Program, Source, TimedAnswer
 from hamburger_edge.benchmarks.requests.prompts import BenchmarkPrompt
 from hamburger_edge.benchmarks.requests.request_plan import RequestPlan, pairs
@@ -16,7 +17,6 @@ from hamburger_edge.benchmarks.requests.request_report import CheckedAnswer, Req
 from hamburger_edge.benchmarks.speed.interleave import all_ratios
 from hamburger_edge.benchmarks.speed.running import Measured, Running, Start, start
 from hamburger_edge.chat.tokenizer import Tokenizer
-from hamburger_edge.evaluation import machine
 from hamburger_edge.evaluation.judges import Validator, equal
 from hamburger_edge.support.progress import Progress, no_progress
 
@@ -55,18 +55,13 @@ class RequestBench:
             for name, timed in answers.items()
         }
         return RequestReport(
-            machine=machine.describe(),
-            versions=machine.versions(),
-            base="",
-            precision=self.source.precision,
-            threads=self.source.threads,
+            **shared_facts(self.source, running.skipped),
             schema=self.plan.schema,
             results=[
                 result(name, judgements, running.facts[members[name][0]], usage[members[name][0]])
                 for name, judgements in judged.items()
             ],
             ratios=_ratios(answers),
-            skipped=running.skipped,
             answers=[
                 {"name": name, **judgement.to_json()}
                 for name, judgements in judged.items()

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hamburger_edge.benchmarks.bench_report import BenchReport
 from hamburger_edge.benchmarks.contender import Facts, TimedAnswer
 from hamburger_edge.benchmarks.speed.interleave import Spread
 from hamburger_edge.benchmarks.speed.speed_report import ratio_rows
@@ -54,16 +55,10 @@ class CheckedAnswer:
 
 
 @dataclass(frozen=True)
-class RequestReport:
-    machine: dict[str, Any]
-    versions: dict[str, str]
-    base: str
-    precision: str
-    threads: int
+class RequestReport(BenchReport):
     schema: str | None
     results: list[dict[str, Any]]
     ratios: list[dict[str, Any]]
-    skipped: list[dict[str, str]]
     answers: list[dict[str, Any]]  # all answers, grouped by program
 
     @property
@@ -71,7 +66,7 @@ class RequestReport:
         return NOTES + (STRUCTURED_NOTES if self.schema is not None else ())
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "notes": list(self.notes)}
+        return {**super().to_json(), "notes": list(self.notes)}
 
 
 def result(
@@ -142,15 +137,14 @@ def _rows(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 def tables(report: RequestReport) -> str:
     """Return the report as tables for the terminal."""
     parts = [
-        f"{report.base} at {report.precision}, {report.machine['cpu']}, threads: {report.threads}, "
-        f"requests of each: {report.results[0]['requests']}",
+        f"{report.heading}, requests of each: {report.results[0]['requests']}",
         table(_rows(report.results)),
     ]
     if report.ratios:
         parts += [f"{heading}\n{table(ratio_rows(report.ratios, of))}" for of, heading in RATIOS.items()]
     parts.append("\n".join(report.notes))
     if report.skipped:
-        parts.append("\n".join(f"skipped {row['name']}: {row['why']}" for row in report.skipped))
+        parts.append("\n".join(report.skipped_lines))
     return "\n\n".join(parts)
 
 

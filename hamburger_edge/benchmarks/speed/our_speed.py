@@ -98,9 +98,14 @@ class Ours:
             options["mode"] = "merge"
         else:
             driver = None
-            options |= asdict(Recommended.parse(variant))  # type: ignore[typeddict-item]
+            options |= setting_options(variant)
         groups = inference.prompt_groups(prompt, raw=True)
         return inference.answer(groups, Settings.of(options), reuse="none", driver=driver)
+
+
+def setting_options(setting: str) -> Options:
+    """Return the mode and the confidence of a setting as options."""
+    return asdict(Recommended.parse(setting))  # type: ignore[return-value]
 
 
 def as_turn(

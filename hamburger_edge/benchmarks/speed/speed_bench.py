@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
+from hamburger_edge.benchmarks.bench_report import shared_facts
 from hamburger_edge.benchmarks.contender import Program, Source, TimedTurn
 from hamburger_edge.benchmarks.speed.curve import CHUNK, curve
 from hamburger_edge.benchmarks.speed.interleave import all_ratios
@@ -63,12 +64,10 @@ class Bench:
             running.close()
         self.progress("measuring memory bandwidth", 0, 0, "")
         speed = machine.bandwidth(self.source.threads, min(size.macro for size in weights.values()))
+        facts = shared_facts(self.source, running.skipped)
+        facts["machine"] |= {name: round(value) for name, value in speed.items()}
         return SpeedReport(
-            machine={**machine.describe(), **{name: round(value) for name, value in speed.items()}},
-            versions=machine.versions(),
-            base="",
-            precision=self.source.precision,
-            threads=self.source.threads,
+            **facts,
             results=[
                 SpeedRow.of(
                     name,
@@ -86,7 +85,6 @@ class Bench:
                 {name: [turn.decode_tps for turn in timed] for name, timed in turns.items()},
                 pairs(list(members)),
             ),
-            skipped=running.skipped,
             curve=costs,
         )
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from hamburger_edge.benchmarks.bench_report import BenchReport
 from hamburger_edge.benchmarks.contender import Facts, TimedTurn, WeightBytes
 from hamburger_edge.benchmarks.speed.curve import at_lengths
 from hamburger_edge.benchmarks.speed.interleave import Spread
@@ -89,20 +90,11 @@ def _weight_bytes_per_token(turns: Sequence[TimedTurn], weights: WeightBytes) ->
 
 
 @dataclass(frozen=True)
-class SpeedReport:
-    machine: dict[str, Any]
-    versions: dict[str, str]
-    base: str
-    precision: str
-    threads: int
+class SpeedReport(BenchReport):
     results: list[SpeedRow]
     ratios: list[dict[str, Any]]
-    skipped: list[dict[str, str]]
     # points {"name", "tokens", "ms_per_token", "kv_bytes"}; ms_per_token: mean since the previous point
     curve: list[dict[str, Any]] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 # Columns of the two tables for the terminal, and of the one in Markdown with its own heads.
@@ -162,8 +154,7 @@ def tables(report: SpeedReport) -> str:
     memory = machine["memory_bytes_per_s"] / 1e9
     answers = report.results[0].answers  # equal for all: failed programs are left out
     parts.append(
-        f"{report.base} at {report.precision}, {machine['cpu']}, threads: {report.threads}, "
-        f"answers of each: {answers}\n"
+        f"{report.heading}, answers of each: {answers}\n"
         f"memory is read at {memory:.1f} GB/s, a buffer of the weights' size at "
         f"{machine['weights_bytes_per_s'] / 1e9:.1f} GB/s"
     )
@@ -176,7 +167,7 @@ def tables(report: SpeedReport) -> str:
     if len(costs := _length_rows(report.curve)) > 1:
         parts.append("cost against length\n" + table(costs))
     if report.skipped:
-        parts.append("\n".join(f"skipped {row['name']}: {row['why']}" for row in report.skipped))
+        parts.append("\n".join(report.skipped_lines))
     return "\n\n".join(parts)
 
 

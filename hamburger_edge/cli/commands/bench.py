@@ -353,7 +353,7 @@ COMMAND = Command(
             "--conversation",
             action="store_true",
             default=None,
-            help="of whole requests: turns of one conversation, and what a token costs by its length",
+            help="of whole requests: they are turns of one conversation; times by its length",
         ),
         option("--max-tokens", type=int, metavar="N", help="of whole requests: most tokens (default 256)"),
         option(
