@@ -7,7 +7,7 @@
     --prompts --> requests/request_bench   whole requests in the same processes, also under a JSON schema
     --peers, --serve --> peers/            other programs on the same weights
 
-`contender` defines the interface of a measured program, `bench_report` the part that all reports have.
-`weight_bytes` counts the weight bytes that a step reads. `requests` and `peers` are not part of the wheel.
-The package imports core, evaluation, runtimes, models and export. Only the command line imports it.
+`contender` defines the interface of a measured program. `weight_bytes` counts the weight bytes that a step
+reads. `requests` and `peers` are not part of the wheel. The package imports core, evaluation, runtimes,
+models and export. Only the command line imports it.
 """

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from hamburger_edge.benchmarks.bench_report import BenchReport, shared_facts
 from hamburger_edge.benchmarks.contender import Program, Source, TimedMessage
 from hamburger_edge.benchmarks.requests.prompts import BenchmarkPrompt
 from hamburger_edge.benchmarks.requests.request_plan import RequestPlan
+from hamburger_edge.benchmarks.speed.bench_report import BenchReport, shared_facts
 from hamburger_edge.benchmarks.speed.our_speed import PLAIN, VERIFY
 from hamburger_edge.benchmarks.speed.running import Measured, Running, Start, start
 from hamburger_edge.errors import InputError

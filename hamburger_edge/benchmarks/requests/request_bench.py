@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
-from hamburger_edge.benchmarks.bench_report import shared_facts
 from hamburger_edge.benchmarks.contender import BenchmarkRequest, Program, Source, TimedAnswer
 from hamburger_edge.benchmarks.requests.prompts import BenchmarkPrompt
 from hamburger_edge.benchmarks.requests.request_plan import RequestPlan, pairs
 from hamburger_edge.benchmarks.requests.request_report import CheckedAnswer, RequestReport, result
+from hamburger_edge.benchmarks.speed.bench_report import shared_facts
 from hamburger_edge.benchmarks.speed.interleave import all_ratios
 from hamburger_edge.benchmarks.speed.running import Measured, Running, Start, start
 from hamburger_edge.chat.tokenizer import Tokenizer

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hamburger_edge.benchmarks.bench_report import BenchReport
 from hamburger_edge.benchmarks.contender import Facts, TimedAnswer
+from hamburger_edge.benchmarks.speed.bench_report import BenchReport
 from hamburger_edge.benchmarks.speed.interleave import Spread
 from hamburger_edge.benchmarks.speed.speed_report import ratio_rows
 from hamburger_edge.support.tables import number, pipes, table

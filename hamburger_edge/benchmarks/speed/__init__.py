@@ -8,5 +8,6 @@ our_speed    our runtimes as contenders
 interleave   measure in rotation; medians, quartiles and paired ratios
 curve        cost per token against answer length
 shapes       bundles with random weights in a known shape
+bench_report the part that all reports of compared programs have
 speed_report, speed_plots   figures, tables and plots
 """

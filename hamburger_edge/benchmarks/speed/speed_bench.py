@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
-from hamburger_edge.benchmarks.bench_report import shared_facts
 from hamburger_edge.benchmarks.contender import Program, Source, TimedTurn
+from hamburger_edge.benchmarks.speed.bench_report import shared_facts
 from hamburger_edge.benchmarks.speed.curve import CHUNK, curve
 from hamburger_edge.benchmarks.speed.interleave import all_ratios
 from hamburger_edge.benchmarks.speed.our_speed import PLAIN

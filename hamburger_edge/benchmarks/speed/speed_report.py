@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hamburger_edge.benchmarks.bench_report import BenchReport
 from hamburger_edge.benchmarks.contender import Facts, TimedTurn, WeightBytes
+from hamburger_edge.benchmarks.speed.bench_report import BenchReport
 from hamburger_edge.benchmarks.speed.curve import at_lengths
 from hamburger_edge.benchmarks.speed.interleave import Spread
 from hamburger_edge.benchmarks.speed.speed_plan import pairs
